@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import aclosing
-from difflib import get_close_matches
 from itertools import islice
 from uuid import UUID
 
@@ -15,7 +14,7 @@ from holdfast.errors import RunNotFound, UnknownQueue, UnknownWorkflow
 from holdfast.store.port import Store
 from holdfast.types import RunRecord
 from holdfast.values.names import check_reference, full_name, split_name
-from holdfast.values.suggestions import similar_name
+from holdfast.values.suggestions import nearest, similar_name
 
 _NEWEST = 2_000  # runs that are searched for a part of an id
 _SHORTEST = 4
@@ -103,7 +102,7 @@ async def _find_by_part(client: Client, part: str) -> RunRecord:
 
 async def unknown_queue(client: Client, name: str) -> UnknownQueue:
     """Return the error for a message queue that there is not, with similar names."""
-    similar = get_close_matches(name, [each.settings.name for each in await client.queues.list()])
+    similar = nearest(name, [each.settings.name for each in await client.queues.list()])
     meant = f" (did you mean {' or '.join(similar)}?)" if similar else ""
     return UnknownQueue(
         f"there is no message queue {name!r}{meant}: `holdfast queue list` names those that there "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from holdfast.cli.answers import answered
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import change, settings_of
 from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.values.suggestions import nearest
 
 CommandSource = dict[str, str]  # the command's name -> "module:attribute"
 
@@ -80,7 +80,7 @@ class Group(WholeSentence, click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             near = self._beside(ctx, args[0]) or self._below(ctx, args[0])
-            near = near or get_close_matches(args[0], self.list_commands(ctx))
+            near = near or nearest(args[0], self.list_commands(ctx))
             if not near or "Did you mean" in error.format_message():
                 raise
             meant = f"{error.format_message()} Did you mean {' or '.join(near)}?"
@@ -103,7 +103,7 @@ class Group(WholeSentence, click.Group):
         return [
             each
             for each in above._below(ctx.parent, name)
-            if get_close_matches(each.partition(" ")[0], [self.name])
+            if nearest(each.partition(" ")[0], [self.name])
         ]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

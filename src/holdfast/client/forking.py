@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
-from difflib import get_close_matches
 from functools import partial
 from typing import TypedDict
 from uuid import UUID
@@ -21,6 +20,7 @@ from holdfast.store.port import Store
 from holdfast.store.shared_calls import persist
 from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
 from holdfast.values.ids import retry_run_id, uuid7
+from holdfast.values.suggestions import nearest
 from holdfast.values.texts import check_text
 
 _MOST_KEYS = 10  # that an error names
@@ -279,7 +279,7 @@ def _some(step: str, keys: list[str]) -> str:
     """Name the keys that are most likely meant."""
     if len(keys) <= _MOST_KEYS:
         return f"there are {', '.join(keys)}" if keys else "it has none yet"
-    near = get_close_matches(step, keys, n=_MOST_KEYS, cutoff=0.4) or keys[:_MOST_KEYS]
+    near = nearest(step, keys, _MOST_KEYS, cutoff=0.4) or keys[:_MOST_KEYS]
     return f"of its {len(keys):,} keys the nearest are {', '.join(near)}"
 
 

@@ -6,7 +6,6 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any, Protocol, TypeAlias, cast
 from uuid import UUID
 
@@ -17,6 +16,7 @@ from holdfast.store.port import Store
 from holdfast.types import NewRun, StartedRun
 from holdfast.values.ids import keyed_run_id
 from holdfast.values.names import check_reference, full_name, split_name
+from holdfast.values.suggestions import nearest
 from holdfast.values.texts import check_id
 
 logger = logging.getLogger("holdfast.client")
@@ -100,7 +100,7 @@ async def similar_names(store: Store, workflow: str) -> list[str]:
     known = [(name, each.app) for each in await store.list_apps() for name in each.workflows]
     flows = dict.fromkeys(split_name(each.name) for each in await store.list_flows())
     known += [(name, app) for app, name in flows]
-    near = get_close_matches(split_name(workflow)[1], {name for name, _ in known}, _MOST_SIMILAR)
+    near = nearest(split_name(workflow)[1], {name for name, _ in known}, _MOST_SIMILAR)
     return [
         full_name(app, name) if app else name
         for like in near

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from difflib import get_close_matches
 
 from holdfast.store.port import Store
 from holdfast.types import (
@@ -20,6 +19,7 @@ from holdfast.types import (
 from holdfast.types.work import SILENT_SECONDS
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import split_handler
+from holdfast.values.suggestions import nearest
 
 _NEWEST = 200  # runs whose names are suggested for a mistyped one
 
@@ -124,9 +124,7 @@ async def find_unknown(
     """
     if scope == "activity":
         activities = await live_activities(store)
-        return {
-            name: get_close_matches(name, activities) for name in names if name not in activities
-        }
+        return {name: nearest(name, activities) for name in names if name not in activities}
     served = await read_served(store, scope)
     newest = (await store.list_runs(RunFilter(limit=_NEWEST))).runs
     known = {each.name for each in served if each.workers or each.unserved}
@@ -134,7 +132,7 @@ async def find_unknown(
     if scope == "queue":
         known |= {each.settings.name for each in await store.list_queues()}
     return {
-        name: get_close_matches(name, sorted(known))
+        name: nearest(name, sorted(known))
         for name in names
         if name not in known and not await _has_run(store, scope, name)
     }

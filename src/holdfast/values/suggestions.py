@@ -57,6 +57,15 @@ def similar_name(name: str, known: Iterable[str]) -> str | None:
     >>> similar_name("websit", ["run", "website"]), similar_name("x", ["run", "website"])
     ('website', None)
     """
+    return next(iter(nearest(name, known, most=1)), None)
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> list[str]:
+    """Return the known names that are like this one, the most similar first.
+
+    >>> nearest("queu", ["run", "queue", "queues"])
+    ['queue', 'queues']
+    """
     from difflib import get_close_matches  # imports much, and is needed only for errors
 
-    return next(iter(get_close_matches(name, list(known), n=1)), None)
+    return get_close_matches(name, list(known), most, cutoff)
