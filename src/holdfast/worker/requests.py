@@ -14,7 +14,6 @@ import ssl
 import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -168,6 +167,8 @@ def _retry_after(head: bytes) -> float:
             if text.isascii() and text.isdigit() and len(text) < 10:
                 seconds = float(text)
             else:
+                from email.utils import parsedate_to_datetime  # imports much, and is rare
+
                 moment = parsedate_to_datetime(text)
                 seconds = (moment.astimezone(UTC) - datetime.now(UTC)).total_seconds()
         except (ValueError, OverflowError):
