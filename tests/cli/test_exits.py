@@ -124,18 +124,18 @@ def test_a_connection_lost_in_the_check_of_the_schema_is_one_line_and_code_3(
     database_url: str, monkeypatch: pytest.MonkeyPatch, how: str, arguments: tuple[str, ...]
 ) -> None:
     """The connection stands when the check begins, and is gone before its answer."""
-    read = schema._identity
+    read = schema._one
 
-    async def lose(connection: Any) -> Any:
+    async def lose(connection: Any, query: str) -> Any:
         if how == "reset":
             proxy.cut()
         else:
             with psycopg.connect(database_url) as other:
                 process = connection.get_server_pid()
                 other.execute("select pg_terminate_backend(%s, 30000)", (process,))
-        return await read(connection)
+        return await read(connection, query)
 
-    monkeypatch.setattr(schema, "_identity", lose)
+    monkeypatch.setattr(schema, "_one", lose)
     with Proxy(database_url) as proxy:
         done = CommandLine(proxy.url)(*arguments, code=exits.DATABASE)
     assert "the connection was lost" in done.stderr

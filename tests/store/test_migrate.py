@@ -16,6 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast import Client
+from holdfast.database.connection import connect
 from holdfast.database.embedded.account import account_for
 from holdfast.database.embedded.binaries import binaries_for
 from holdfast.database.migrate import _WAIT_SECONDS, _Attempt, migrate, plan, prepare_schema, render
@@ -749,6 +750,15 @@ async def test_check_schema_tells_missing_older_and_newer_apart(
         await check_schema(connection, scripts=older)
     with pytest.raises(SchemaTooNew):
         await migrate(connection, scripts=older)
+
+
+async def test_a_schema_is_checked_in_two_queries(database_url: str) -> None:
+    """Each is two round trips, of every command, worker and client that connects."""
+    connection, asked = await connect(database_url), list[str]()
+    with connection.query_logger(lambda record: asked.append(record.query)):
+        await check_schema(connection)
+    await connection.close()
+    assert len(asked) == 2
 
 
 async def test_functions_of_a_later_release_are_not_replaced(

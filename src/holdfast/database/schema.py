@@ -83,23 +83,28 @@ async def read_state(connection: Connection, schema: str) -> SchemaState:
     """
     check_server(connection)
     check_schema_name(schema)
-    database, role = await _identity(connection)
+    namespace = f"to_regnamespace('\"{schema}\"')"
+    database, role, found = await _one(
+        connection,
+        f"select current_database(), current_user, case when has_schema_privilege({namespace}, "
+        f"'usage') then to_regclass('\"{schema}\".schema_migrations') is not null "
+        f"else {namespace} is not null end",
+    )
+    if not found:
+        return SchemaState(schema, database, exists=False)
     try:
-        found = await connection.fetchval(f"select to_regclass('\"{schema}\".schema_migrations')")
-        if found is None:
-            return SchemaState(schema, database, exists=False)
-        rows = await connection.fetch(f'select version from "{schema}".schema_migrations')
-        functions = await connection.fetchrow(
-            f'select checksum, release from "{schema}".schema_functions limit 1'
+        versions, functions = await _one(
+            connection,
+            f'select array(select version from "{schema}".schema_migrations), '
+            f'(select (checksum, release) from "{schema}".schema_functions limit 1)',
         )
     except asyncpg.InsufficientPrivilegeError as error:
         raise InsufficientRights(
             f"the role {role!r} may not use schema {schema!r} of database {database!r}: "
             "connect as its owner, or have the owner grant it"
         ) from error
-    versions = frozenset(int(row["version"]) for row in rows)
     checksum, release = functions or (None, None)
-    return SchemaState(schema, database, True, versions, checksum, release)
+    return SchemaState(schema, database, True, frozenset(versions), checksum, release)
 
 
 def check_server(connection: Connection) -> None:
@@ -173,10 +178,10 @@ def migrate_command(schema: str) -> str:
     return f"holdfast migrate{option}"
 
 
-async def _identity(connection: Connection) -> tuple[str, str]:
-    row = await connection.fetchrow("select current_database(), current_user")
+async def _one(connection: Connection, query: str) -> asyncpg.Record:
+    row = await connection.fetchrow(query)
     assert row is not None, "a query without FROM has one row"
-    return str(row[0]), str(row[1])
+    return row
 
 
 def _order(release: str) -> tuple[int, ...]:
