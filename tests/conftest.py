@@ -178,13 +178,14 @@ def shared_server(home: Path, binaries: Path | None = None) -> Iterator[Embedded
     """Start or join a server that many tests share.
 
     It does not wait for the disk: what it holds need not survive a failure of the machine. It takes
-    the sessions that all test processes keep.
+    the sessions that all test processes keep, none of which has to load the language of functions.
     """
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(cluster._SETTINGS, "fsync", "off")
             patch.setitem(cluster._SETTINGS, "full_page_writes", "off")
             patch.setitem(cluster._SETTINGS, "max_connections", "400")
+            patch.setitem(cluster._SETTINGS, "shared_preload_libraries", "plpgsql")
             server = stack.enter_context(EmbeddedServer.acquire(home, binaries=binaries))
         yield server
 
