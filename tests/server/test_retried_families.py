@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from holdfast import App, Client, Context
-from holdfast.server import Server
+from holdfast.server import Principal, Server
 from holdfast.store.port import Store
 from tests.runtime.desk import working
 from tests.server.shop import HOST, KEY, Api
@@ -64,3 +64,35 @@ async def test_on_the_pages(server: Server) -> None:
         html = (await browser.get("/bulk?do=retry&state=failed")).text
         assert "Nothing would change: 2 runs match" in html
         assert "1 run left out" in html
+
+
+@pytest.mark.parametrize("payloads", [True, False])
+async def test_a_caller_who_does_not_see_the_parent_leaves_its_child(
+    store: Store, payloads: bool
+) -> None:
+    """The parent is of another app, and those who see it may retry it."""
+    shop, post = App("shop"), App("post")
+
+    @post.workflow
+    async def send(ctx: Context, order: str) -> None:
+        raise ConnectionError("away")
+
+    @shop.workflow
+    async def sell(ctx: Context, order: str) -> None:
+        await ctx.child("post/send", order)
+
+    async with working(post, store), working(shop, store), Client(store=store, app=shop) as client:
+        await client.start(sell, "o1")
+        await client.start("post/send", "o2")
+        async with asyncio.timeout(60):
+            while len((await client.runs.list(states="failed", names="post/send")).runs) < 2:
+                await asyncio.sleep(0.02)
+    principal = Principal("ann", "admin", ("post",), payloads)
+    served = Server(store=store, auth=lambda _: principal, app=shop, hosts=[HOST])
+    transport, url = httpx.ASGITransport(served), f"http://{HOST}"
+    async with served, httpx.AsyncClient(transport=transport, base_url=url) as http:
+        for dry_run in (True, False):
+            body = {"do": "retry", "where": WHERE, "dry_run": dry_run}
+            answer = await http.post("/v1/bulk", json=body)
+            expected = '"matched":2,"changed":1,"unchanged":1,"left_to_parents":1'
+            assert f"event: done\ndata: {{{expected}}}" in answer.text

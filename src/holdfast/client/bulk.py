@@ -130,7 +130,11 @@ class BulkChange:
     async def _without_children(
         self, change: Callable[[Sequence[RunRecord]], Awaitable[int]], runs: Sequence[RunRecord]
     ) -> int:
-        left = await left_to_parents(self._session.store, runs)
+        whole, known = self._session.whole or self._session, runs
+        if whole is not self._session:  # the caller is not shown each parent
+            read = partial(whole.store.get_runs, payloads=False)
+            known = [*(await ask_most(read, [run.run_id for run in runs])).values()]
+        left = await left_to_parents(whole.store, known)
         self._left_to_parents += len(left)
         return await change([run for run in runs if run.run_id not in left])
 

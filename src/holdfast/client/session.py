@@ -91,6 +91,7 @@ class Session:
         self.payloads = payloads
         self.app = app
         self.narrowing: ArchiveNarrowing | None = None  # None: all of the archive is seen
+        self.whole: Session | None = None  # one that sees all of the database, if this does not
         self._database, self._schema, self._connecting = database, schema, connecting
         self._given_store = store
         self._tracer: ClientTracer | None = None

@@ -1,4 +1,7 @@
-"""What callers that see less are shown of the archive: runs that they may see, and no payloads."""
+"""What callers that see less are shown of the archive: runs that they may see, and no payloads.
+
+What they change is judged by all that there is: see `NarrowClient`.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +52,15 @@ class NarrowArchive:
 
 
 class NarrowClient(Client):
-    """A client over a store that shows less, which does not look past that into the archive."""
+    """A client over a store that shows less, which does not look past that into the archive.
+
+    It retries no run that another one may do again, even if the caller does not see that one.
+    """
 
     def __init__(
         self, store: Store, principal: Principal, whole: Client, payloads: Payloads
     ) -> None:
         """`whole` sees all, and `payloads` is what it reads payloads with."""
         super().__init__(store=store)
+        self._session.whole = whole._session
         self._session.narrowing = NarrowArchive(whole._session, principal, payloads)
