@@ -237,7 +237,7 @@ MUTANTS: dict[Mutant, int] = {
     what_is_kept_keeps_its_mark: 0,
     decisions_can_wait: 12,
     paused_code_goes_on: 1,
-    held_back_events_in_one_drain: 73,
+    held_back_events_in_one_drain: 100,
     activities_let_go_are_not_waited_for: 0,
     chance_is_true_chance: 0,
     stale_workers_go_on: 0,
