@@ -145,11 +145,12 @@ def test_each_setting_that_is_too_short_is_named(cli: CommandLine) -> None:
 def test_a_check_that_cannot_be_made_hides_no_other(cli: CommandLine) -> None:
     """Fault: the doctor ended with an error, and what it had found was not shown."""
     with psycopg.connect(cli.url) as connection:
-        connection.execute("alter table holdfast.limits rename to others")
+        connection.execute("alter table holdfast.pauses rename to others")
         connection.commit()
         found = levels(cli, code=exits.FAILED)
-        connection.execute("alter table holdfast.others rename to limits")
-    assert [name for name, level in found.items() if level == "fail"] == ["limits"]
+        connection.execute("alter table holdfast.others rename to pauses")
+    failed = [name for name, level in found.items() if level == "fail"]
+    assert failed == ["pauses", "message queues"]
     assert list(found)[-1] == "notify"
 
 
@@ -160,6 +161,21 @@ def test_a_table_that_another_transaction_has_is_waited_for_for_a_moment(cli: Co
         found = {each["check"]: each for each in cli.json("doctor", code=exits.FAILED)}
     assert "another transaction holds" in found["limits"]["message"]
     assert found["notify"]["level"] == "ok"
+
+
+def test_a_function_that_is_gone_is_named_with_the_way_back(cli: CommandLine) -> None:
+    """Fault: all was well, `migrate` had nothing to do, and no run could be paused."""
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        connection.execute("drop function holdfast.list_pauses")
+        found = cli.json("doctor", code=exits.FAILED)[-1]
+        assert found["check"] == "schema"
+        assert "lacks 1 function that it had, such as holdfast.list_pauses" in found["message"]
+        again, command = found["remedy"].split(", then ")
+        assert "up to date" in cli("migrate").stdout
+        connection.execute(again.encode())
+    assert command == "`holdfast migrate`"
+    cli("migrate")
+    assert levels(cli)["schema"] == "ok"
 
 
 def test_row_level_security_without_a_policy_is_named(cli: CommandLine) -> None:

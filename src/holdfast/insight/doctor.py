@@ -48,6 +48,10 @@ where state like 'idle in transaction%' and datname = current_database()
 order by state_change
 limit 1
 """
+_GONE = """
+select signature from "{schema}".schema_functions
+where to_regprocedure(signature) is null order by signature
+"""
 _UNSEEN_SESSIONS = """
 select exists (select from pg_stat_activity
     where datname = current_database() and query = '<insufficient privilege>')
@@ -93,6 +97,10 @@ async def check_schema(connection: Connection, schema: str) -> Finding:
         return Finding("schema", "fail", str(error), action=Action("migrate", schema=schema))
     except DatabaseError as error:  # its message says what to do
         return Finding("schema", "fail", str(error))
+    if gone := [row[0] for row in await connection.fetch(_GONE.format(schema=schema))]:
+        what = f"{schema!r} lacks {several(len(gone), 'function')} that it had, such as {gone[0]}"
+        again = f"update {schema}.schema_functions set checksum = '', then `holdfast migrate`"
+        return Finding("schema", "fail", what, again)
     return Finding("schema", "ok", f"{schema!r} is up to date")
 
 
