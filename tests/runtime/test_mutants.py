@@ -105,7 +105,7 @@ def facts_move_time(patch: pytest.MonkeyPatch) -> None:
 
     def feed(self: Instance, event: Event) -> None:
         original(self, event)
-        self._move_to(event.at)
+        self.loop.now = max(self.loop.now, event.at)
 
     patch.setattr(Instance, "feed", feed)
 

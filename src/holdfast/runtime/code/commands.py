@@ -31,6 +31,7 @@ from holdfast.events import (
     with_role,
     write_details,
 )
+from holdfast.runtime.code.answered import refuses
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.history import (
     ACTIVITY,
@@ -167,8 +168,7 @@ class Commands(Ledger):
     def deliver(self, event: Event) -> None:
         """Give a command its end; keep the end of a command that the code has not given yet."""
         key = event.key or ""
-        command = self.open.pop(key, None)
-        if command is not None:
+        if (command := self.open.pop(key, None)) is not None:
             self._end(command, event)
         elif key not in self._dropped:
             self._run.check_unclaimed(key, str(Recorded(end_family(event))))
@@ -224,6 +224,8 @@ class Commands(Ledger):
             is_open = None if recorded or end else lambda: True
             self._run.ledger(Caught).note_call(key, is_open)
         if recorded is None and end is None:
+            if history.handlers and refuses(history, loop):
+                raise asyncio.CancelledError
             if command.family in ROWS:
                 check_row_key(command, key)
             self._run.record(_COMMANDS[command.family], key, encode_details(details()).decode())
@@ -341,7 +343,7 @@ class Commands(Ledger):
         if self._loop.closing or command.end is not None:
             return
         self.taken_back.discard(key)
-        if key in self._withdrawn:
+        if key in self._withdrawn or refuses(self._run.history, self._loop):
             return
         self._withdrawn.add(key)
         text = None

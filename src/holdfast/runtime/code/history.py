@@ -36,6 +36,7 @@ from holdfast.events import (
 )
 from holdfast.runtime.code.failures import Failures
 from holdfast.runtime.loop.loop import WorkflowLoop
+from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.runtime.loop.user_code import line_of_call
 from holdfast.types import Event, Value
 
@@ -151,6 +152,8 @@ class History(msgspec.Struct, eq=False):
     as only changed code and forks do. `unawaited` has how many entries the code had been fed when a
     command ended that it did not wait for.
 
+    `handlers` are the tasks of updates that are carried out, by id, and True if the log has the
+    answer; `overrun` are the updates whose handlers had more to do than the log has up to there.
     `kept_at` is how many entries lead to the last end of a call that the code had not made, or to
     the last command or failed attempt.
     """
@@ -177,6 +180,8 @@ class History(msgspec.Struct, eq=False):
     unawaited: dict[str, int] = {}
     passed: dict[str, None] = {}  # the scopes whose calls the code does not make again
     delivered: int | None = None
+    handlers: dict[str, tuple[WorkflowTask[Any], bool]] = {}
+    overrun: dict[str, None] = {}
     alarm: tuple[int, asyncio.Future[None]] | None = None
 
     def note_failures(self) -> Failures:

@@ -29,11 +29,13 @@ from holdfast.events import (
     PAUSED,
     RESUMED,
     SIGNAL_RECEIVED,
+    UPDATE_COMPLETED,
     WORKFLOW_STARTED,
     is_update,
     read_forked,
 )
 from holdfast.runtime.code.activity_calls import call_activity
+from holdfast.runtime.code.answered import stop
 from holdfast.runtime.code.attributes import Attributes
 from holdfast.runtime.code.begun import call_begun, forget_begun
 from holdfast.runtime.code.caught import Caught, Observer
@@ -197,7 +199,7 @@ class Instance:
         history.origins = () if fork.after is None else (origin, *history.origins)
         # Their handlers and their cancels may come after a call that is made again.
         if (updates := self.find(Updates)) is not None:
-            updates.untaken.clear()
+            updates.begin_again()
         if (commands := self.find(Commands)) is not None:
             commands.taken_back.clear()
         certain = forget_begun(history, fork)
@@ -224,7 +226,7 @@ class Instance:
             paused_events, self.paused_events = self.paused_events, None
             for one in paused_events:
                 self._deliver(one)
-            self._move_to(event.at)
+            self.loop.now = max(self.loop.now, event.at)
 
     def _deliver(self, event: Event) -> None:
         kind = event.type
@@ -234,6 +236,8 @@ class Instance:
             elif (own := self._OWN.get(kind)) is not None:
                 own(self, event)
             else:
+                if kind == UPDATE_COMPLETED:
+                    self._end_handler(event.key or "")
                 return  # a fact: it was learnt before, wakes nothing and does not advance the time
         except UNREADABLE as error:
             raise unreadable(event, error) from None
@@ -275,9 +279,13 @@ class Instance:
         if loop.broken is not None:
             raise loop.broken
 
-    def _move_to(self, moment: int) -> None:
-        if moment > self.loop.now:
-            self.loop.now = moment
+    def _end_handler(self, update_id: str) -> None:
+        """Let the handler of an update do nothing after its answer, which the log has here."""
+        for _ in range(100):
+            if self.loop.ended or not stop(self.history, self.steps.pending, update_id):
+                return
+            self._drain()
+        raise self.history.differ(f"update {update_id} was answered, and its handler does not end")
 
     def _start(self, event: Event) -> None:
         loop = self.loop

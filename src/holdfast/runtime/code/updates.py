@@ -7,7 +7,7 @@ import contextvars
 import inspect
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import ClassVar, Final, TypeAlias, cast
+from typing import ClassVar, Final, cast
 from uuid import UUID
 
 import msgspec
@@ -35,8 +35,6 @@ from holdfast.types import ANY_UPDATE, UPDATE_REPLY, ErrorInfo, Event, Notice, u
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name
 
-HandlerFunction: TypeAlias = Callable[..., object]
-
 _ENDED: Final = ErrorInfo(
     kind="holdfast.errors.RunEnded", message="the run ended before it had carried out the update"
 )
@@ -62,7 +60,7 @@ class Handler:
     def __init__(
         self,
         name: str,
-        fn: HandlerFunction,
+        fn: Callable[..., object],
         validate: Callable[..., object] | None,
         timeout: float | None,
     ) -> None:
@@ -101,21 +99,9 @@ class Updates(Ledger):
     facts: ClassVar = UPDATE_REPLIES
 
     __slots__ = (
-        "_accepted",
-        "_ended",
-        "_handlers",
-        "_in_turn",
-        "_loop",
-        "_refusal",
-        "_replies",
-        "_run",
-        "_shipped",
-        "_taker",
-        "_waiting",
-        "_written",
-        "misraised",
-        "returned",
-        "untaken",
+        *("_accepted", "_copied", "_ended", "_handlers", "_in_turn", "_loop", "_refusal"),
+        *("_replies", "_run", "_shipped", "_taker", "_waiting", "_written"),
+        *("misraised", "returned", "untaken"),
     )
 
     def __init__(self, run: Run) -> None:
@@ -125,15 +111,15 @@ class Updates(Ledger):
         self._accepted: dict[str, Message] = {}  # id: those being carried out
         self._ended: dict[str, tuple[int, Event]] = {}  # id: how much the code had seen then
         self._written: set[tuple[str, str]] = set()  # (type, id): answers that the log has
+        self._copied = frozenset[str]()  # ids: those that a run has answered whose log was copied
         # id: name; the log has them as accepted and not as answered, and no handler has them yet
         self.untaken: dict[str, str] = {}
         # the first update whose handler has raised where that of older code had not, and the error
         self.misraised: tuple[Message, BaseException] | None = None
         # scope: the updates that older code had begun, and whose handlers have returned now
         self.returned: dict[str, Message] = {}
-        self._replies: dict[
-            str, str
-        ] = {}  # id: topic to notify of the answer, which is still to come
+        # id: topic to notify of the answer, which is still to come
+        self._replies: dict[str, str] = {}
         self._shipped: dict[str, str] = {}  # the same for the answers in the last commit
         self._in_turn: deque[Message] | None = None  # those of all names, if they are taken so
         self._taker: asyncio.Future[None] | None = None  # waits for the next of them
@@ -156,6 +142,11 @@ class Updates(Ledger):
             elif event.type == UPDATE_COMPLETED:
                 self.untaken.pop(event.key, None)
                 self._ended[event.key] = self._run.history.delivered or 0, event
+
+    def begin_again(self) -> None:
+        """Learn that the log up to here was copied: it may lack commands, and updates to take."""
+        self.untaken.clear()
+        self._copied = frozenset(self._ended)
 
     def put(self, update: Message) -> None:
         """Serve an update; without a handler keep it, also for a run that continues this one."""
@@ -256,6 +247,9 @@ class Updates(Ledger):
             return
         self._say(UPDATE_ACCEPTED, update)
         self._accepted[update.id or ""] = update
+        if update.id not in self._copied:
+            task = cast("WorkflowTask[None]", asyncio.current_task(self._loop))
+            self._run.history.handlers[update.id or ""] = task, was_completed
         try:
             result = await handler.call(args)
         except (Exception, asyncio.CancelledError) as error:
@@ -304,6 +298,7 @@ class Updates(Ledger):
         error: ErrorInfo | None = None,
     ) -> None:
         self._accepted.pop(update.id or "", None)
+        self._run.history.handlers.pop(update.id or "", None)
         taken = self._run.ledger(Mailbox).taken or ()
         self._say(UPDATE_COMPLETED, update, result=result, error=error, taken=taken)
 

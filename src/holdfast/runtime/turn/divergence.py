@@ -346,6 +346,10 @@ def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[st
         )
     if (dropped := dropped_update(instance)) is not None:
         others.append(dropped.text)
+    others += [
+        f"update {update_id} was answered, and its handler does more now, which is left out"
+        for update_id in instance.history.overrun
+    ]
     return warnings, others
 
 

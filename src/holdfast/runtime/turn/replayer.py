@@ -11,6 +11,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from holdfast.codec import describe
+from holdfast.definitions.entities import Entity
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError, PayloadError
 from holdfast.events import (
@@ -24,6 +25,7 @@ from holdfast.events import (
     STEPS,
     TIMER_FIRED,
     TIMER_SCHEDULED,
+    UPDATE_COMPLETED,
     VALUE_RECORDED,
     can_wait,
     read_target,
@@ -261,10 +263,16 @@ class Replayer:
             self.log.record(VALUE_RECORDED, key, text)
 
     def forget_commands(self) -> None:
-        """Drop the commands of a stuck run's code, and what was to begin: other code differs."""
-        log = self.log
+        """Drop the commands of a stuck run's code, and what was to begin: other code differs.
+
+        The handler of an update gives its commands before its answer, which is dropped with them.
+        """
+        log, dropped = self.log, COMMANDS
+        is_entity = isinstance(self._workflow, Entity)  # its state is kept with the answer
+        if not is_entity and any(event.type in COMMANDS for event in log.fresh):
+            dropped = COMMANDS | {UPDATE_COMPLETED}
         log.fresh = [
-            event for event in log.fresh if event.type not in COMMANDS and call_begun(event) is None
+            event for event in log.fresh if event.type not in dropped and call_begun(event) is None
         ]
 
     def refuse(self, error: DeterminismError) -> None:
