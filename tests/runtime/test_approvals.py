@@ -92,7 +92,7 @@ def test_a_decision_is_asked_for_and_waited_for() -> None:
     assert bench.suspend == Suspend(due, (ANY_END,))
     assert bench.details_of(APPROVAL_REQUESTED)[0] == {
         "python": bench.details_of(APPROVAL_REQUESTED)[0]["python"],
-        "caught": True,
+        "caught": 2,
         "title": "Offer 7",
         "description": "big",
         "fields": [],

@@ -174,9 +174,7 @@ def test_older_code_may_have_raised_later() -> None:
 def test_a_log_that_an_earlier_release_began_is_not_judged() -> None:
     bench = paid(raising(as_it_was))
     bench.log[:] = [
-        type(event)(
-            event.type, event.key, re.sub(',"caught":true', "", event.details or ""), event.at
-        )
+        type(event)(event.type, event.key, re.sub(',"caught":2', "", event.details or ""), event.at)
         for event in bench.log
         if event.type != VALUE_RECORDED
     ]

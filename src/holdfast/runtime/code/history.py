@@ -35,6 +35,7 @@ from holdfast.events import (
     read_webhook_opened,
 )
 from holdfast.runtime.code.failures import Failures
+from holdfast.runtime.log.virtual_log import Tells
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import WorkflowTask
 from holdfast.runtime.loop.user_code import line_of_call
@@ -135,7 +136,7 @@ class History(msgspec.Struct, eq=False):
       accepted; None before the first update.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
 
-    `tells_caught` is True if the log says which exceptions of its own the code has handled.
+    `tells_caught` is what the log says of the exceptions of its own that the code has handled.
 
     `failures` are those of the run's calls, None before the first one.
 
@@ -165,7 +166,7 @@ class History(msgspec.Struct, eq=False):
     kept_at: int = 0
     replayed: int = 0
     proven: int = 0
-    tells_caught: bool = False
+    tells_caught: Tells = "which"
     live_from: int = 0
     forked: int = 0
     copied: frozenset[str | None] = frozenset()

@@ -282,7 +282,7 @@ class Mailbox(Ledger):
         pattern = None if match is None else Pattern(match)
         loop, box = self._loop, self._open(name)
         if sys.exception() is not None:
-            self._run.ledger(Caught).note_call(f"wait:{name}", lambda: True)
+            self._run.ledger(Caught).note_message(name)
         found = None if loop.ended else box.find(pattern)
         waiter = box.join(pattern) if found is None else None
         try:

@@ -9,8 +9,11 @@ comes in a later commit.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, Final
+from weakref import WeakSet
+
+import msgspec
 
 from holdfast.codec import encode
 from holdfast.definitions.entities import STATE, Entity
@@ -24,12 +27,14 @@ from holdfast.events import (
     write_value,
 )
 from holdfast.runtime.code.begun import call_begun, learn_begun
+from holdfast.runtime.code.raised import CAUGHT, Noted, Raised, RaisedLog
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.types import Event
 from holdfast.values.names import check_step_name, check_value_name
 
 RAISED: Final = "raised"
-_CAUGHT: Final = "caught:"
+MISFITS: Final = WeakSet[InvalidInput]()
+"""Errors of values that do not fit, as the log says, or did not fit when they came."""
 
 
 def raised_in(update_id: str) -> str:
@@ -50,17 +55,13 @@ def is_raised(event: Event) -> bool:
 
 
 class Values(Ledger):
-    """The values, patches and misfits of one instance.
-
-    `caught` are the places at which code has handled an exception of its own, in their order, and
-    `noted` is how many of these the code that ran here has come to.
-    """
+    """The values, patches and misfits of one instance."""
 
     facts: ClassVar = frozenset({VALUE_SET, VALUE_RECORDED})
 
     __slots__ = (
-        *("_patched", "_recorded", "_run", "_set", "_written"),
-        *("caught", "entity_key", "noted", "states"),
+        *("_caught", "_patched", "_recorded", "_run", "_set", "_written"),
+        *("entity_key", "states"),
     )
 
     def __init__(self, run: Run) -> None:
@@ -69,12 +70,11 @@ class Values(Ledger):
         self._set: dict[str, int] = {}
         self._recorded: set[str] = set()
         self._patched: dict[str, bool] = {}
-        self.caught: list[int] = []
-        self.noted = 0
+        self._caught: RaisedLog | None = None
         # Of an entity, the states that its changes have left in the log, in their order, and what
-        # it had by then: how often values of each name, and how many places of `caught`.
+        # it had by then: how often values of each name, and which entries of `caught`.
         self.entity_key: str | None = None
-        self.states: deque[tuple[Event, dict[str, int], int]] | None = None
+        self.states: deque[tuple[Event, dict[str, int], Noted]] | None = None
         if isinstance(run.workflow, Entity):
             self.states = deque()
 
@@ -83,14 +83,21 @@ class Values(Ledger):
         key = event.key or ""
         if event.type == VALUE_RECORDED:
             self._recorded.add(key)
-            if key.startswith(_CAUGHT):
-                self.caught.append(int(key.removeprefix(_CAUGHT).partition("#")[0]))
+            if key.startswith(CAUGHT):
+                self.caught.learn(event)
             if (begun := call_begun(event)) is not None:
                 learn_begun(self._run.history, begun, event)
         else:
             self._written[key] = self._written.get(key, 0) + 1
             if self.states is not None and key == STATE:
-                self.states.append((event, self._written.copy(), len(self.caught)))
+                self.states.append((event, self._written.copy(), self.caught.so_far()))
+
+    @property
+    def caught(self) -> RaisedLog:
+        """What the log says of the code's own exceptions. Made on first use."""
+        if self._caught is None:
+            self._caught = RaisedLog()
+        return self._caught
 
     def set(self, name: str, value: str) -> None:
         """Write a value; `value` is JSON text."""
@@ -109,7 +116,7 @@ class Values(Ledger):
         while self.states:
             event, written, noted = self.states.popleft()
             if written[STATE] > self._set.get(STATE, 0):
-                self._set, self.noted = written, noted
+                self._set, self.caught.noted = written, noted
                 return read_value_set(event.details or "")
         return None
 
@@ -169,6 +176,7 @@ class Values(Ledger):
                 what = f"what the log has for {call or name!r} does not fit ({error})"
                 return history.differ(what, call or key, is_misfit=True)
             self._record(key)
+        MISFITS.add(error)
         return error
 
     @property
@@ -180,21 +188,20 @@ class Values(Ledger):
         """Return True if the log says that the handler of an update has raised."""
         return raised_in(update_id) in self._recorded
 
-    def record_caught(self, position: int) -> None:
-        """Record that the code handles an exception of its own, and what it had seen."""
-        self.caught.append(position)
-        count = self.caught.count(position)
-        self._record(f"{_CAUGHT}{position}" + (f"#{count}" if count > 1 else ""))
+    def record_caught(self, raised: Sequence[Raised]) -> None:
+        """Record that the code handles exceptions of its own, and what it has seen."""
+        key = self.caught.add(self._run.history.position, raised)
+        self._record(key, msgspec.json.encode(raised).decode())
 
     def record_once(self, key: str) -> None:
         """Record, once, that the code has raised."""
         if key not in self._recorded:
             self._record(key)
 
-    def _record(self, key: str) -> None:
+    def _record(self, key: str, value: str = "true") -> None:
         self._recorded.add(key)
         if not self._run.loop.closing:
-            self._run.record(VALUE_RECORDED, key, write_value("true"))
+            self._run.record(VALUE_RECORDED, key, write_value(value))
 
 
 class ValuePart(ContextPart):

@@ -16,7 +16,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from holdfast.events import (
     DELIVERED,
@@ -39,15 +39,20 @@ from holdfast.events import (
 )
 from holdfast.types import Event, count_bearable
 
+Tells = Literal["nothing", "how many", "which"]
+"""What a log says of the exceptions of its own that its code has handled."""
+
 _PROOFS: Final = DELIVERED | {YIELDED}
 _BARS: Final = frozenset({EVENT_SUBSCRIBED, WEBHOOK_OPENED, STREAM_WRITTEN})
 BEGUN: Final = "begun:"  # before the key of a call, in the key of the entry that it has begun
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 # How the first entry of a run's first commit begins, after its mark. The second field says that the
-# log has an entry for each exception of its own that the code handles: earlier releases wrote none.
-_SIGNED: Final = f'"python":"{PYTHON}","caught":true'
+# log has an entry for each exception of its own that the code handles. Earlier releases wrote none,
+# or `true` for entries that do not say which exceptions.
+_SIGNED: Final = f'"python":"{PYTHON}","caught":2'
+_TELLS: Final[dict[str, Tells]] = {"true": "how many", "2": "which"}
 _mark = re.compile(r'\{"seen":\d+,')
-_stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"(,"caught":true)?')
+_stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"(?:,"caught":(true|2))?')
 
 
 class VirtualLog:
@@ -312,10 +317,10 @@ def is_taken_away(events: Sequence[Event], lease_no: int) -> bool:
     return False
 
 
-def tells_caught(log: Sequence[Event]) -> bool:
-    """Return True if a log says which exceptions of its own the code has handled."""
+def tells_caught(log: Sequence[Event]) -> Tells:
+    """Return what a log says of the exceptions of its own that the code has handled."""
     found = _stamp_of(log)
-    return found is not None and found[2] is not None
+    return "nothing" if found is None or found[2] is None else _TELLS[found[2]]
 
 
 def _python_of(log: Sequence[Event]) -> str | None:

@@ -240,7 +240,7 @@ def ended_early(instance: Instance) -> Reason | None:
         history.proven >= raised_at or history.is_behind
     ):
         where = "at a place that older code has passed"
-    elif instance.ledger(Caught).find(error) is not None:
+    elif instance.ledger(Caught).find_untried(error) is not None:
         where = "because of what it raised at a place that older code has passed"
     else:
         return None
