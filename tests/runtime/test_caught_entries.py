@@ -5,6 +5,7 @@ Fault: a bug of a deploy compensated and failed runs whose code had handled anot
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 from collections.abc import Callable
@@ -16,12 +17,12 @@ from holdfast import Context
 from holdfast.errors import InvalidInput
 from holdfast.events import VALUE_RECORDED
 from holdfast.types import Event
-from tests.runtime.bench import Bench, Code
-from tests.runtime.test_caught import bug, paid
+from tests.runtime.bench import SECOND, Bench, Code
+from tests.runtime.test_caught import bug, in_finally, paid
 from tests.runtime.test_caught_changes import Bad, finish
 from tests.runtime.test_raised import pay, recorded
 
-refund = recorded("refund")
+refund, notify = recorded("refund"), recorded("notify")
 PASSED = "at a place that older code has passed, and makes the new call"
 
 
@@ -250,6 +251,48 @@ def test_a_value_that_never_fitted_is_explained_by_its_misfit() -> None:
     bench.crash()
     finish(bench)
     assert bench.output == "done"
+
+
+def cleaning(is_new: bool) -> Code:
+    async def code(ctx: Context) -> None:
+        await pay(1)
+        try:
+            bug(is_new)
+            await ctx.wait_for_signal("never")
+        finally:
+            await notify(1)
+            await asyncio.sleep(3600)
+            await refund(1)
+
+    return code
+
+
+def test_a_bug_does_not_end_the_cleanup_of_a_cancelled_run() -> None:
+    bench = paid(cleaning(False))
+    bench.resume(bench.cancel_request())
+    bench.complete("notify", 1)
+    bench.settle()
+    assert bench.suspended
+    bench.crash(cleaning(True))
+    bench.settle()
+    assert "a cancel has ended what it did because of it" in str(bench.stuck)
+    bench.crash(cleaning(False))
+    bench.settle()
+    bench.now += 4000 * SECOND
+    bench.resume()
+    bench.settle()
+    assert bench.starts == ["refund"]
+    bench.complete("refund", 1)
+    bench.settle()
+    assert bench.ended == "cancelled"
+
+
+def test_a_cancel_ends_a_run_that_a_bug_has_stopped() -> None:
+    bench = paid(in_finally(False))
+    bench.log.append(bench.cancel_request())
+    bench.crash(in_finally(True))
+    bench.settle()
+    assert bench.ended == "cancelled"
 
 
 def as_before(bench: Bench) -> None:

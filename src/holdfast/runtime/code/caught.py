@@ -46,7 +46,10 @@ class Misraised(NamedTuple):
 class Caught(Ledger):
     """The exceptions that the code has raised itself, and that ended a task or were handled."""
 
-    __slots__ = ("_calls", "_ended", "_known", "_run", "_unexplained", "_unsaid", "_untried")
+    __slots__ = (
+        *("_calls", "_ended", "_known", "_run", "_unexplained", "_unsaid", "_untried"),
+        "cancelled",
+    )
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -57,6 +60,7 @@ class Caught(Ledger):
         self._untried: list[BaseException] = []  # before a call of which the last one failed
         self._ended: tuple[int, BaseException] | None = None
         self._calls: list[Misraised] = []
+        self.cancelled: BaseException | None = None
 
     @property
     def misraised(self) -> Misraised | None:
@@ -99,6 +103,11 @@ class Caught(Ledger):
             self._unsaid.append(raised)
         if (found := self.find_untried(error)) is not None:
             self._ended = self._run.history.position, found
+
+    def note_cancelled(self, error: BaseException) -> None:
+        """Keep what older code did not raise, and the code was handling when a cancel ended it."""
+        if isinstance(error, asyncio.CancelledError):
+            self.cancelled = self.find(error)
 
     def find(self, error: BaseException | None) -> BaseException | None:
         """Return what has led to an error and was not raised by older code, None if nothing."""

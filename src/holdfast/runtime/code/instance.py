@@ -306,6 +306,8 @@ class Instance:
             if not loop.closing:
                 loop.ended = True
                 self.history.note_failures().raised_at = self.history.position
+                if (caught := self.find(Caught)) is not None:
+                    caught.note_cancelled(error)
                 if is_foreign(error):
                     raise foreign(error, "a future") from None
             raise

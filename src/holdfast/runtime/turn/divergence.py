@@ -217,8 +217,10 @@ def ended_early(instance: Instance) -> Reason | None:
     its origin. An attempt does not raise before all calls of which the last one failed.
     """
     history, error = instance.history, raised(instance)
+    if error is None and _is_cancelled(instance):
+        return _cancelled_early(instance)
     if error is None:
-        left = None if _is_cancelled(instance) else _listed_left(instance, None)
+        left = _listed_left(instance, None)
         if left is None:
             return None
         ended = f"the log has {left}, which this code has not called, and the code has ended"
@@ -246,6 +248,22 @@ def ended_early(instance: Instance) -> Reason | None:
         return None
     text = f"the code raised {summarize(error)} {where}"
     return Reason(text, left and left.key, line_of_error(error))
+
+
+def _cancelled_early(instance: Instance) -> Reason | None:
+    """Return the reason if a cancel ends code that has raised what older code did not, else None.
+
+    Only if older code had the cancel, too, and continued: a new cancel ends a run in any case.
+    """
+    history, caught = instance.history, instance.find(Caught)
+    error = None if caught is None else caught.cancelled
+    if error is None or history.forked >= history.replayed:
+        return None
+    if history.note_failures().raised_at > history.proven:
+        return None
+    text = f"the code raised {summarize(error)} at a place that older code has passed, and a "
+    text += "cancel has ended what it did because of it"
+    return Reason(text, None, line_of_error(error), error)
 
 
 def _is_cancelled(instance: Instance) -> bool:
