@@ -26,6 +26,7 @@ from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.code.values import MISFITS, Values
 from holdfast.runtime.loop.causes import causes, is_run_cancel
 from holdfast.runtime.loop.tasks import WorkflowTask
+from holdfast.runtime.loop.user_code import is_user_code
 
 # The log or the code of others explains these. The members of a group are looked at by themselves.
 _EXPLAINED: Final = (CallFailed, UpdateFailed, UpdateRejected, BaseExceptionGroup)
@@ -245,19 +246,33 @@ def _handled() -> BaseException | None:
 
 
 def _is_leaving(error: BaseException, names: bool) -> bool:
-    """Return True for what only ends a task, a generator or a run."""
+    """Return True for what only ends a task, a generator or a run, if the code has not raised it.
+
+    Earlier releases took all that is not an Exception for this: their logs have no `names`.
+    """
     if isinstance(error, Exception):
         return False
-    is_ours = type(error).__module__.startswith("holdfast.")
-    return is_ours or isinstance(error, _LEAVING) or not names
+    if not names or type(error).__module__.startswith("holdfast."):
+        return True
+    return isinstance(error, _LEAVING) and not _is_raised_by_code(error)
+
+
+def _is_raised_by_code(error: BaseException) -> bool:
+    """Return True if a `raise` of the user's code made an error, which was not thrown into it."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and _is_raise(at) and is_user_code(at.tb_frame.f_code.co_filename)
+
+
+def _is_raise(at: TracebackType) -> bool:
+    return at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
 
 
 def _raised_at(error: BaseException) -> TracebackType | None:
     """Return where an exception was last raised: one that is raised again keeps its traceback."""
     found = error.__traceback__
-    while found is not None and found.tb_next is not None:
-        if found.tb_frame.f_code.co_code[found.tb_lasti] == _RAISE:
-            break
+    while found is not None and found.tb_next is not None and not _is_raise(found):
         found = found.tb_next
     return found
 
