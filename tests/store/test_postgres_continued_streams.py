@@ -122,3 +122,15 @@ async def test_writes_and_runs_that_follow_never_deadlock(scene: Scene, ann: Man
             reads = [StreamRead(task.run_id, name), StreamRead(new, name)]
             old, then = await scene.store.read_streams(reads, limit=99, most_bytes=9999)
             assert old.last_offset == then.base
+
+
+async def test_a_write_to_very_many_runs_leaves_room_for_the_locks_of_others(scene: Scene) -> None:
+    """The server keeps all locks of all sessions in a table of some thousands."""
+    count, writer = 2000, await scene.session()
+    ones, texts = [1] * count, [""] * count
+    ids, names, items = [uuid4() for _ in range(count)], ["tokens"] * count, ["[1]"] * count
+    given = ["ann", ids, texts, ["say"] * count, ones, ones, names, ones, [False] * count, items]
+    async with writer.transaction():
+        await writer.call("write_streams", *given, [True] * count, None, None)
+        held = await scene.value("select count(*) from pg_locks where locktype = 'advisory'")
+    assert 0 < held <= 512

@@ -12,8 +12,8 @@
 -- payload); with p_tell, the schema's name, the call sends them itself if it can.
 -- Refuses values that no reader can read (22023).
 -- Locks: rows of streams by (run_id, name); shared advisory locks of the runs, in order, for which
--- _continue_streams waits; then the leases are checked; rows of writers that it makes. Called by
--- workers.
+-- _continue_streams waits (of 512, as the server has room for some thousands); then the leases are
+-- checked; rows of writers that it makes. Called by workers.
 create or replace function holdfast.write_streams(
     p_worker text, p_run_ids uuid[], p_tasks text[], p_keys text[], p_leases int[],
     p_attempts int[], p_names text[], p_counts int[], p_closes boolean[], p_items json[],
@@ -47,7 +47,7 @@ begin
     end if;
     perform holdfast._lock_streams(p_run_ids, p_names);
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.streams'), u.run)
-    from (select distinct hashtext(n.run_id::text) as run from unnest(p_run_ids) as n (run_id)
+    from (select distinct hashtext(n.run_id::text) & 511 as run from unnest(p_run_ids) as n (run_id)
         order by 1) as u;
     v_held := holdfast._leased(p_worker, p_run_ids, p_tasks, p_leases);
     if p_afters is not null then
@@ -269,7 +269,7 @@ language plpgsql
 as $$
 begin
     perform pg_advisory_xact_lock(hashtext('holdfast.streams'), u.run)
-    from (select distinct hashtext(n.run_id::text) as run from unnest(p_run_ids) as n (run_id)
+    from (select distinct hashtext(n.run_id::text) & 511 as run from unnest(p_run_ids) as n (run_id)
         order by 1) as u;
     insert into holdfast.streams (run_id, name, base, items)
     select u.new_run_id, s.name, s.items, s.items
