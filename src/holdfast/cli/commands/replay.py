@@ -18,9 +18,6 @@ from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_argument, complete_app
 
 if TYPE_CHECKING:
-    from pdb import Pdb
-    from types import FrameType
-
     from holdfast.cli.connecting import Link
     from holdfast.definitions.app import App
     from holdfast.runtime.code.instance import Instance
@@ -130,6 +127,7 @@ def replay(
     """
     from bdb import BdbQuit
 
+    from holdfast.cli.process.debugger import stop_before, user_debugger
     from holdfast.cli.process.hash_seed import fix_hash_seed
     from holdfast.errors import DeterminismError
 
@@ -140,8 +138,8 @@ def replay(
         _compare(one, _load(other, app_reference))
         return
     first = 0 if until is None else until
-    debugger = _debugger() if debug else None
-    before = None if debugger is None else partial(_before, debugger, first)
+    debugger = user_debugger() if debug else None
+    before = None if debugger is None else partial(stop_before, debugger, first)
     last: tuple[TaskStack, ...] = ()
     try:
         with closing(one.entries(until, before)) as entries:
@@ -288,28 +286,6 @@ def _refuse(difference: Difference | None) -> None:
         entry = "" if difference.index is None else f" (entry {difference.index})"
         would = WOULD[difference.kind]
         raise Refusal(f"{place}the run {would}{entry}: {difference.reason}", FAILED)
-
-
-def _debugger() -> Pdb:
-    """Return a debugger that stops only in code of the user."""
-    from pdb import Pdb
-
-    from holdfast.runtime.loop.user_code import is_user_code
-
-    class Debugger(Pdb):
-        quitting = False  # until it begins
-
-        def stop_here(self, frame: FrameType) -> bool:
-            return is_user_code(frame.f_code.co_filename) and super().stop_here(frame)
-
-    return Debugger(nosigint=True)
-
-
-def _before(debugger: Pdb, first: int, place: int, event: Event) -> None:
-    """Begin to debug before the entry at `first` is fed: the next line is one of the user's."""
-    if place == first:
-        click.echo(f"before entry {place}: {event.type} {event.key or ''}", err=True)
-        debugger.set_trace()
 
 
 def _compare(one: _Replay, two: _Replay) -> None:
