@@ -265,10 +265,7 @@ class Instance:
             self.ledger(Caught).flush()
 
     def complete(self, call: Call, result: str | Restored, at: int) -> None:
-        """Deliver the result of a step that the turn of this instance has just recorded.
-
-        The turn has counted it in the history already.
-        """
+        """Deliver the result of a step that the turn has just recorded, and counted in history."""
         loop = self.loop
         del self.steps.pending[call.key]
         if call.future is not None:
