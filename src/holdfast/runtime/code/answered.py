@@ -7,11 +7,13 @@ commands before. Tasks that it has started continue, as do calls that the log ha
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 from holdfast.runtime.code.history import History
 from holdfast.runtime.code.steps import Call
 from holdfast.runtime.loop.loop import WorkflowLoop
+
+_MOST_TRIES: Final = 100
 
 
 def refuses(history: History, loop: WorkflowLoop) -> bool:
@@ -19,21 +21,30 @@ def refuses(history: History, loop: WorkflowLoop) -> bool:
     task = asyncio.current_task(loop)
     for update_id, (handler, was_answered) in history.handlers.items():
         if handler is task and was_answered:
-            history.overrun[update_id] = None
+            history.overrun.setdefault(update_id, 0)
             return True
     return False
+
+
+def check_new(history: History, loop: WorkflowLoop) -> None:
+    """Raise CancelledError if the task that runs is such a handler."""
+    if history.handlers and refuses(history, loop):
+        raise asyncio.CancelledError
 
 
 def stop(history: History, pending: dict[str, Call], update_id: str) -> bool:
     """Cancel what the handler of an answered update waits for; return False if there is nothing.
 
-    If it waits for tasks, which may be older than the change, only new calls of its own are.
+    If it waits for tasks, which may be older than the change, only new calls of its own are
+    cancelled. Raises DeterminismError if the handler does not end.
     """
     if update_id not in history.handlers:
         return False
     task: Any = history.handlers[update_id][0]
     history.handlers[update_id] = task, True
-    history.overrun[update_id] = None
+    tries = history.overrun[update_id] = history.overrun.get(update_id, 0) + 1
+    if tries > _MOST_TRIES:
+        raise history.differ(f"update {update_id} was answered, and its handler does not end")
     waiter = task._fut_waiter
     if not (isinstance(waiter, asyncio.Task) or hasattr(waiter, "_children")):  # of a gather
         task.cancel()

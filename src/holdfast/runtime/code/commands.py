@@ -31,7 +31,7 @@ from holdfast.events import (
     with_role,
     write_details,
 )
-from holdfast.runtime.code.answered import refuses
+from holdfast.runtime.code.answered import check_new, refuses
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.history import (
     ACTIVITY,
@@ -224,8 +224,7 @@ class Commands(Ledger):
             is_open = None if recorded or end else lambda: True
             self._run.ledger(Caught).note_call(key, is_open)
         if recorded is None and end is None:
-            if history.handlers and refuses(history, loop):
-                raise asyncio.CancelledError
+            check_new(history, loop)
             if command.family in ROWS:
                 check_row_key(command, key)
             self._run.record(_COMMANDS[command.family], key, encode_details(details()).decode())
@@ -346,9 +345,8 @@ class Commands(Ledger):
         if key in self._withdrawn or refuses(self._run.history, self._loop):
             return
         self._withdrawn.add(key)
-        text = None
-        if command.family == CHILD and command.run_id is not None:
-            text = write_details(ChildCancelRequested(command.run_id, reason))
+        run_id = command.run_id  # of a child
+        text = None if run_id is None else write_details(ChildCancelRequested(run_id, reason))
         self._run.record(_WITHDRAWALS[command.family], key, text)
 
     def awaited_in_vain(self) -> Command | None:

@@ -154,7 +154,8 @@ class History(msgspec.Struct, eq=False):
     command ended that it did not wait for.
 
     `handlers` are the tasks of updates that are carried out, by id, and True if the log has the
-    answer; `overrun` are the updates whose handlers had more to do than the log has up to there.
+    answer; `overrun` are the updates whose handlers had more to do, and how
+    often each was cancelled.
     `kept_at` is how many entries lead to the last end of a call that the code had not made, or to
     the last command or failed attempt.
     """
@@ -182,7 +183,7 @@ class History(msgspec.Struct, eq=False):
     passed: dict[str, None] = {}  # the scopes whose calls the code does not make again
     delivered: int | None = None
     handlers: dict[str, tuple[WorkflowTask[Any], bool]] = {}
-    overrun: dict[str, None] = {}
+    overrun: dict[str, int] = {}
     alarm: tuple[int, asyncio.Future[None]] | None = None
 
     def note_failures(self) -> Failures:
