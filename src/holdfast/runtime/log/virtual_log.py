@@ -51,8 +51,8 @@ PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 # or `true` for entries that do not say which exceptions.
 _SIGNED: Final = f'"python":"{PYTHON}","caught":2'
 _TELLS: Final[dict[str, Tells]] = {"true": "how many", "2": "which"}
-_mark = re.compile(r'\{"seen":\d+,')
-_stamp = re.compile(r'\{(?:"seen":\d+,)?"python":"([^"]+)"(?:,"caught":(true|2))?')
+# What comes before that, and what it says.
+_stamp = re.compile(r'\{(?:"seen":\d+,)?(?:"python":"([^"]+)"(?:,"caught":(true|2))?)?')
 
 
 class VirtualLog:
@@ -95,9 +95,10 @@ class VirtualLog:
         self._split = False  # True: the code saw the fresh entries, too, before others wrote
         self._newest: Event | None = None  # the last durable one, after `forget`
         self.last: int | None = None
-        is_new = len(durable) <= 1  # no more than its first entry
-        self.last_at = 0 if is_new else _last_at(durable)
-        self.python = None if is_new else _python_of(durable)
+        self.last_at = 0
+        self.python: str | None = None
+        if self.durable_length > 1:  # more than its first entry
+            self.last_at, self.python = _last_at(durable), _python_of(durable)
 
     @property
     def length(self) -> int:
@@ -120,10 +121,12 @@ class VirtualLog:
             while place and fresh[place - 1].type not in DELIVERED:
                 place -= 1
             fresh.insert(place, event)
-            self.barred = self.barred or _bars(event)
+            if _bars(event):
+                self.barred = True
         else:
             fresh.append(event)
-            self.barred = self.barred or kind in _BARS
+            if kind in _BARS:
+                self.barred = True
 
     @property
     def bars_steps(self) -> bool:
@@ -327,7 +330,7 @@ def _python_of(log: Sequence[Event]) -> str | None:
     if all(map(is_external, log)):
         return None
     found = _stamp_of(log)
-    return PYTHON if found is None else found[1]
+    return PYTHON if found is None else found[1] or PYTHON
 
 
 def _stamp_of(log: Sequence[Event]) -> re.Match[str] | None:
@@ -338,10 +341,10 @@ def _stamp_of(log: Sequence[Event]) -> re.Match[str] | None:
 def _sign(events: list[Event]) -> None:
     first = events[0]
     text = first.details or "{}"
-    if first.type in TERMINAL or _stamp.match(text):
+    found = _stamp.match(text)
+    if first.type in TERMINAL or found is None or found[1]:
         return  # a run that has ended is not replayed
-    found = _mark.match(text)
-    begin = 1 if found is None else found.end()
+    begin = found.end()
     rest = text[begin:]
     signed = f"{text[:begin]}{_SIGNED}{'' if rest == '}' else ','}{rest}"
     events[0] = Event(first.type, first.key, signed, first.at)
