@@ -182,7 +182,7 @@ class Workflow(Startable[In_contra, Out_co]):
 
     def encode_output(self, value: object) -> str:
         """Encode an output. Raises PayloadError, and InvalidInput for an output of another type."""
-        return self._output.encode(value)
+        return self._output.encode_and_restore(value)[0]
 
     def decode_output(self, text: str | bytes | msgspec.Raw) -> Out_co:
         """Decode an output into the declared type. Raises InvalidInput if it does not fit."""

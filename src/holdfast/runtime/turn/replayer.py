@@ -101,6 +101,8 @@ class Replayer:
         "unexplained",
     )
 
+    instance: Instance
+
     def __init__(
         self,
         workflow: Workflow[Any, object],
@@ -119,7 +121,6 @@ class Replayer:
         self._undelivered: list[Event] = []  # events to feed after the log that it waits for
         self._live_from: int | None = 0  # how many entries the last instance had seen
         self._deadlines: dict[str, int] = {}  # and the deadlines of its timers that still hold
-        self.unexplained = False  # True: the log had calls that the code had not made
         self._replay(log, self._deadlines, None)
 
     @property
@@ -380,8 +381,18 @@ class Replayer:
             if isinstance(then, Finish) and updates is not None and updates.refuses:
                 after_others = False  # what others wrote may be a call that is to be refused
         events = log.commit_sent(count, after_others=after_others)
+        info = self._info
         commands: Commands | None = self.instance.ledgers.get(Commands)
-        return _part(self._info, lease_no, log, events, then, commands, after_others)
+        if (
+            commands is None
+            and info.parent_run_id is None
+            and (then is None or not (isinstance(then, Finish) and then.status == "continued"))
+        ):
+            place, at = log.durable_length, log.last_at
+            return TurnCommit(
+                info.run_id, lease_no, place, events, then, False, (), False, after_others, at
+            )
+        return _part(info, lease_no, log, events, then, commands, after_others)
 
     # When the run is due
 
@@ -554,7 +565,7 @@ class Replayer:
         is_new = len(log) <= 1  # no more than its first event
         if not is_new:
             log = in_delivery_order(log)
-        self.unexplained = False
+        self.unexplained = False  # True: the log had calls that the code had not made
         instance = self.instance = Instance(self._workflow, self._info, self.log.record)
         instance.timers.kept = deadlines
         instance.history.length = len(log)
@@ -624,30 +635,22 @@ def _part(
     after_others: bool,
 ) -> TurnCommit:
     """Return a commit of events at the log's durable end, or after entries that are there then."""
-    parent, expected, last_at = info.parent_run_id, log.durable_length, log.last_at
-    if then is None and parent is None and commands is None:
-        return TurnCommit(
-            info.run_id, lease_no, expected, events, None, False, (), False, after_others, last_at
-        )
+    parent = info.parent_run_id
     status = then.status if isinstance(then, Finish) else None
-    if parent is None and commands is None and status != "continued":
-        return TurnCommit(
-            info.run_id, lease_no, expected, events, then, False, (), False, after_others, last_at
-        )
     touches = dict.fromkeys(_targets(events))
     if parent is not None and status not in (None, "continued"):
         touches[parent] = None
     return TurnCommit(
         info.run_id,
         lease_no,
-        expected,
+        log.durable_length,
         events,
         then,
         has_commands=any(event.type in COMMANDS for event in events),
         touches=tuple(touches),
         has_children=status is not None and commands is not None and commands.has_children,
         after_others=after_others,
-        last_at=last_at,
+        last_at=log.last_at,
     )
 
 

@@ -426,7 +426,8 @@ class Turn:
         replayer = self._replayer
         instance, log = replayer.instance, replayer.log
         ended = instance.loop.ended
-        if (ended or replayer.is_doubtful()) and not log.committing:
+        doubtful = ended or replayer.is_doubtful()
+        if doubtful and not log.committing:
             replayer.check_end() if ended else replayer.check_commands()
         if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts):
             self._ship_apart()
@@ -445,7 +446,7 @@ class Turn:
         if issued := steps.issued:
             certain, first = log.certain, issued[0]
             if first.mark <= certain or first.retry_at is not None:
-                self._start_issued(certain)
+                self._start_issued(certain, doubtful=doubtful)
         if executions.pausing or instance.timers.live:
             self._await_moments()
         elif not log.committing:
@@ -454,13 +455,13 @@ class Turn:
             elif log.fresh:
                 self._ship(None)
 
-    def _start_issued(self, certain: int) -> None:
+    def _start_issued(self, certain: int, *, doubtful: bool) -> None:
         """Start the steps whose calls are certain, unless the log has them under another name."""
         replayer = self._replayer
         if replayer.log.barred and replayer.log.bars_steps:
             return
         if calls := replayer.executions.start(replayer.instance.steps, certain):
-            if replayer.is_doubtful():
+            if doubtful:
                 replayer.check_calls(calls)
             self._start = tuple(calls)
 
@@ -554,7 +555,7 @@ class Turn:
         if replayer.checks:
             replayer.verify()
         found = None if must_stay_open(instance) else outcome(instance, self._unstorable)
-        if found is not None and self._unstorable is None:
+        if instance.workflow.retry is not None and found is not None and self._unstorable is None:
             found = retried(instance, found)
         if Updates in instance.ledgers and not awaits_attempt(instance, found):
             instance.ledger(Updates).answer_accepted()
