@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, cast
 
+import msgspec
+
 from holdfast.errors import CallFailed, InvalidInput, UpdateFailed, UpdateRejected
 from holdfast.runtime.code.raised import Raised
 from holdfast.runtime.code.run import Ledger, Run
@@ -282,13 +284,10 @@ def _function(error: BaseException) -> str:
     return "" if at is None else at.tb_frame.f_code.co_qualname
 
 
-class Observer:
+class Observer(msgspec.Struct, eq=False):
     """What a run's loop tells of tasks that begin and end, and of waits, because of exceptions."""
 
-    __slots__ = ("_run",)
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
+    _run: Run
 
     def begin(self, task: WorkflowTask[Any]) -> None:
         if sys.exception() is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextvars
+import functools
 import sys
 import time
 import weakref
@@ -102,7 +103,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
     def __init__(self, salt: int) -> None:
         self.now = self.progress = 0
         self.tasks: list[WorkflowTask[Any]] = []  # strong: asyncio itself keeps them weakly
-        self.root_scope, self.callback_scope = Scope(""), Scope("~")
+        self.root_scope = Scope("")
         self.root: WorkflowTask[object] | None = None
         self.closing = self.ended = False
         self.broken: DeterminismError | None = None
@@ -110,6 +111,10 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         self.watch: Watch | None = None  # finds calls of clocks and random numbers
         self._ready: collections.deque[asyncio.Handle] = collections.deque()
         self._last_hash = salt
+
+    @functools.cached_property
+    def callback_scope(self) -> Scope:
+        return Scope("~")
 
     def salt(self, salt: int) -> None:
         """Set the number that tasks, futures and timers are numbered from, before there are any."""
@@ -296,7 +301,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         left, began = _LOOK_EVERY, -1.0
         watching = self.watch is not None and self.watch.begin()
         try:
-            while ready:
+            while ready and self.broken is None:
                 handle = ready.popleft()
                 if not handle._cancelled:  # pyright: ignore[reportPrivateUsage]
                     try:
@@ -307,8 +312,6 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
                 left -= 1
                 if not left:
                     left, began = _LOOK_EVERY, self._look_at_clock(began)
-                if self.broken is not None:
-                    ready.clear()
         finally:
             if watching:
                 Watch.end()
@@ -363,19 +366,15 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         for task in self.tasks:
             if not task.done():
                 unfinished = True
-            elif not task.cancelled():
+            elif task._log_traceback:
                 task.exception()  # mark it as seen, so that asyncio does not report it
         if unfinished or self._generators:
             # In its own context, so that no context variable that the code sets remains.
-            context = contextvars.Context()
-            if self.watch is None:
-                context.run(self._drop_code)
-            else:
-                with unawaited_allowed():
-                    context.run(self._drop_code)
+            drop = self._drop_code
+            contextvars.Context().run(drop if self.watch is None else unawaited_allowed()(drop))
         self._ready.clear()
         self.tasks.clear()
-        self.root = self._generators = self.keeper = self.note_task = self.observer = None
+        self.root = self.keeper = self.note_task = self.observer = None
 
     def _drop_code(self) -> None:
         outer, hooks = _get_running(), _get_hooks()
