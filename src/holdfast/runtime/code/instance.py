@@ -295,7 +295,15 @@ class Instance:
     async def _main(self, text: str) -> object:
         loop = self.loop
         try:
-            result = await self._invoke(text)
+            try:
+                code = self.workflow.invoke(Context(self), text)
+            except (InvalidInput, ConfigurationError) as error:
+                # It fitted before: the run must not fail, which would lose what was done since.
+                if not self.history.replayed:
+                    raise
+                what = f"the input does not fit the code ({error})"
+                raise self.history.differ(what, is_misfit=True) from None
+            result = await code
         except BaseException as error:
             if not loop.closing:
                 loop.ended = True
@@ -308,16 +316,6 @@ class Instance:
         if not loop.closing:
             loop.ended = True
         return result
-
-    def _invoke(self, text: str) -> Coroutine[Any, Any, object]:
-        try:
-            return self.workflow.invoke(Context(self), text)
-        except (InvalidInput, ConfigurationError) as error:
-            # It fitted before: the run must not fail, which would lose what was done since.
-            if self.history.replayed:
-                what = f"the input does not fit the code ({error})"
-                raise self.history.differ(what, is_misfit=True) from None
-            raise
 
     def _receive(self, event: Event) -> None:
         message = Message.read(event)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import ChainMap
-from collections.abc import Coroutine, Iterable, Mapping
-from typing import Any, ClassVar, Final
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, ClassVar, Final, final
 from uuid import UUID
 
 import msgspec
@@ -38,6 +38,7 @@ from holdfast.types import ErrorInfo, Event
 IN_PLACE: Final = 1_000_000  # a pause before a retry up to this long is waited for on the worker
 
 
+@final
 class Restored(msgspec.Struct, frozen=True, gc=False):
     """The result of a step that this worker has just encoded and decoded again."""
 
@@ -59,6 +60,8 @@ class Call(msgspec.Struct, eq=False):
     name: str
     arguments: str
     run_id: UUID
+    args: tuple[object, ...] = ()
+    kwargs: Mapping[str, object] | None = None
     attempt: int = 1
     mark: int = 0
     retry_at: int | None = None
@@ -66,8 +69,6 @@ class Call(msgspec.Struct, eq=False):
     begun: bool = False
     origins: tuple[tuple[UUID, int, bool], ...] = ()
     future: asyncio.Future[Any] | None = None
-    args: tuple[object, ...] = ()
-    kwargs: Mapping[str, object] | None = None
 
     @property
     def id(self) -> str:
@@ -188,8 +189,8 @@ class Steps(Ledger):
         """Call a step under a name: its key is taken now, and it starts when it is awaited."""
         run = self._run
         arguments = step.encode_arguments(args, kwargs)
-        call = Call(run.loop.scope().key(leaf), step, step.name, arguments, run.info.run_id)
-        call.args, call.kwargs = args, kwargs or None
+        key, kept = run.loop.scope().key(leaf), kwargs or None
+        call = Call(key, step, step.name, arguments, run.info.run_id, args, kept)
         if step.aliases and leaf == step.name:
             self._take_alias(call)
         coro = self._perform(call)
@@ -219,7 +220,7 @@ class Steps(Ledger):
             self._compare(call)
         if sys.exception() is not None:
             known = future.done() or call.begun or call.attempt > 1
-            run.ledger(Caught).note_call(key, None if known else lambda: pending.get(key) is call)
+            run.ledger(Caught).note_call(key, None if known else self._open(call))
         if not future.done():
             pending[key] = call
             self.issued.append(call)
@@ -235,12 +236,15 @@ class Steps(Ledger):
             elif history.failures is not None and not loop.closing:
                 history.failures.note_receiver(key)
             raise
-        if isinstance(result, Restored):
+        if type(result) is Restored:  # isinstance() is slow if it is not a struct
             return result.value
         try:
             return call.step.decode_result(result)
         except InvalidInput as error:
             raise run.ledger(Values).misfit(error, key, was_checked=True) from None
+
+    def _open(self, call: Call) -> Callable[[], bool]:  # in `_perform` it would cost each call
+        return lambda: self.pending.get(call.key) is call
 
     def _compare(self, call: Call) -> None:
         """Apply what the log already has for this call."""
@@ -265,9 +269,8 @@ class Steps(Ledger):
 
     def close(self) -> None:
         """Stop waiting for any call, and let go of the run, which holds this ledger."""
-        for call in self.pending.values():
-            call.future = None  # a driver that still has the call must not keep the code alive
-        self.pending.clear()
+        while self.pending:  # a driver that still has a call must not keep the code alive
+            self.pending.popitem()[1].future = None
         self.issued.clear()
         del self._run
 
