@@ -107,7 +107,8 @@ class Instance:
         self.workflow, self.info, self.record = workflow, info, record
         self.seed = info.run_id
         self.history = History(loop)
-        self.steps, self.timers = Steps(self), Timers(self)
+        self.steps = Steps(self)
+        self.timers = loop.keeper = Timers(self)
         self.ledgers: dict[type[Ledger], Any] = {Steps: self.steps, Timers: self.timers}
         self.paused_events: list[Event] | None = None
         self.cancel_requested = self.cancel_unheard = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.definitions.workflows import Workflow
@@ -59,7 +59,9 @@ class Ledger:
 
     __slots__ = ()
 
-    def __init__(self, run: Run) -> None: ...
+    if TYPE_CHECKING:  # else a ledger could not be a struct
+
+        def __init__(self, run: Run) -> None: ...
 
     @property
     def awaited(self) -> tuple[str, ...]:

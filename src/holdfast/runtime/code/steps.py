@@ -87,7 +87,7 @@ class Call(msgspec.Struct, eq=False):
         )
 
 
-class Steps(Ledger):
+class Steps(Ledger, msgspec.Struct, eq=False):
     """The step calls of one instance.
 
     `pending` are those that the code waits for, `issued` those that may start once as many entries
@@ -99,16 +99,13 @@ class Steps(Ledger):
     facts: ClassVar = frozenset({STEP_RETRY})
     delivers: ClassVar = STEP_ENDS
 
-    __slots__ = ("_dropped", "_recorded", "_run", "given_up", "issued", "pending", "unbegun")
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self.pending: dict[str, Call] = {}
-        self.issued: list[Call] = []
-        self.unbegun: list[Call] = []
-        self.given_up: dict[str, int] = {}
-        self._dropped: dict[str, None] = {}  # keys; an empty set would take more memory
-        self._recorded: dict[str, None] = {}  # keys that the log has, for steps with aliases
+    _run: Run
+    pending: dict[str, Call] = {}
+    issued: list[Call] = []
+    unbegun: list[Call] = []
+    given_up: dict[str, int] = {}
+    _dropped: dict[str, None] = {}  # keys; an empty set would take more memory
+    _recorded: dict[str, None] = {}  # keys that the log has, for steps with aliases
 
     # What the log says
 

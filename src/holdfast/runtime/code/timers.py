@@ -7,6 +7,8 @@ import heapq
 import sys
 from typing import ClassVar, Final
 
+import msgspec
+
 from holdfast.details import Timer
 from holdfast.events import TIMER_FIRED, TIMER_SCHEDULED, read_timer
 from holdfast.runtime.code.caught import Caught
@@ -23,7 +25,7 @@ IN_PLACE: Final = 20_000
 MAX_MOMENT: Final = 253_402_300_799_000_000  # the end of the year 9999
 
 
-class Timers(Ledger):
+class Timers(Ledger, msgspec.Struct, eq=False):
     """The timers of one instance: `live` are those that have neither fired nor been cancelled.
 
     `kept` has the deadlines that a rebuilt instance takes over from the one before it, by key.
@@ -32,16 +34,12 @@ class Timers(Ledger):
     facts: ClassVar = frozenset({TIMER_SCHEDULED})
     delivers: ClassVar = frozenset({TIMER_FIRED})
 
-    __slots__ = ("_due", "_loop", "_new", "_run", "_young", "kept", "live")
-
-    def __init__(self, run: Run) -> None:
-        self._run, self._loop = run, run.loop
-        self.live: dict[str, WorkflowTimer] = {}
-        self.kept: dict[str, int] = {}
-        self._new: list[WorkflowTimer] = []
-        self._due: list[tuple[int, int, WorkflowTimer]] = []  # a heap: fire_at, order of creation
-        self._young: collections.deque[tuple[int, WorkflowTimer]] | None = None
-        run.loop.keeper = self
+    _run: Run
+    live: dict[str, WorkflowTimer] = {}
+    kept: dict[str, int] = {}
+    _new: list[WorkflowTimer] = []
+    _due: list[tuple[int, int, WorkflowTimer]] = []  # a heap: fire_at, order of creation
+    _young: collections.deque[tuple[int, WorkflowTimer]] | None = None
 
     # What the log says
 
@@ -69,7 +67,7 @@ class Timers(Ledger):
         self._forget_gone()
         if not timer.recorded:  # else it was compared when it was created
             self._compare(timer, read_timer(event.details or ""))
-        self._loop.make_ready(timer)
+        self._run.loop.make_ready(timer)
 
     def called(self, key: str) -> str | None:
         """Describe the open call that the code has made with this key; None if there is none."""

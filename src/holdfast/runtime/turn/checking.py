@@ -9,13 +9,16 @@ import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
+from msgspec import field
+
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.events import ATTRIBUTES_SET, CALL_COMMANDS, VALUE_RECORDED, VALUE_SET
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.run import Run, RunInfo
+from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Steps
+from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.user_code import (
     line_of_call,
     line_of_error,
@@ -56,21 +59,23 @@ def _watch_steps(
     instance: Instance, tell: Callable[[str], None], warn: Callable[[str], None]
 ) -> None:
     _watch_coroutines()
-    instance.steps = instance.ledgers[Steps] = WatchedSteps(instance, tell, warn)
+    steps = WatchedSteps(instance, loop=instance.loop, tell=tell, warn=warn)
+    instance.steps = instance.ledgers[Steps] = steps
 
 
-class WatchedSteps(Steps):
+_Made: TypeAlias = tuple[Call, weakref.ref[Coroutine[object, None, Any]], str]
+
+
+class WatchedSteps(Steps, kw_only=True):
     """The steps of a run that is checked: they report calls that the code does not await.
 
     Python tells of a call that was dropped. `check_end` finds those that the code still has.
     """
 
-    __slots__ = ("_loop", "_made", "_tell", "_warn")
-
-    def __init__(self, run: Run, tell: Callable[[str], None], warn: Callable[[str], None]) -> None:
-        super().__init__(run)
-        self._loop, self._tell, self._warn = run.loop, tell, warn
-        self._made: list[tuple[Call, weakref.ref[Coroutine[object, None, Any]], str]] = []
+    loop: WorkflowLoop
+    tell: Callable[[str], None]
+    warn: Callable[[str], None]
+    _made: list[_Made] = field(default_factory=list[_Made])
 
     def call(
         self,
@@ -88,9 +93,9 @@ class WatchedSteps(Steps):
     def dropped(self, coro: object) -> None:
         """Report a call that nobody can await any more. A closed run drops all that it has."""
         call = _call_of(coro)
-        for made, _, what in () if self._loop.closing else self._made:
+        for made, _, what in () if self.loop.closing else self._made:
             if made is call:
-                self._tell(_unawaited(what))
+                self.tell(_unawaited(what))
 
     def check_end(self, *, raised: bool) -> None:
         """Report the calls that code that has ended never awaited.
@@ -99,7 +104,7 @@ class WatchedSteps(Steps):
         """
         for _, ref, what in self._made:
             if (coro := ref()) is not None and inspect.getcoroutinestate(coro) == "CORO_CREATED":
-                (self._warn if raised else self._tell)(_unawaited(what))
+                (self.warn if raised else self.tell)(_unawaited(what))
 
 
 def check_end(instance: Instance) -> None:
