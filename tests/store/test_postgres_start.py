@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from uuid import UUID
 
+import asyncpg
 import msgspec
+import pytest
 from contract.actors import ManualWorker, get, new_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -55,6 +57,64 @@ async def test_sql_keeps_runs_as_long_as_their_code_says(scene: Scene) -> None:
     for more, seconds in starts.items():
         run_id = await scene.value(f"select holdfast.start_run('shop/order'{more})")
         assert (await get(scene.store, run_id)).retention_seconds == seconds
+
+
+PLAIN = {
+    "p_run_ids": "array[gen_random_uuid(), gen_random_uuid()]",
+    "p_names": "array['shop/a', 'shop/a']",
+    "p_inputs": "array['1', '2']::json[]",
+    "p_queues": "array['q', 'q']",
+    "p_priorities": "array[0, 4]",
+    "p_retentions": "array[0, 1e10]::float8[]",
+}
+
+
+async def start_batch(scene: Scene, values: dict[str, str]) -> object:
+    call = ", ".join(f"{name} => {array}" for name, array in values.items())
+    return await scene.value(f"select count(*) from holdfast.start_runs({call})")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "array"),
+    [
+        ("p_run_ids", "array[gen_random_uuid(), null]"),
+        ("p_run_ids", "array[gen_random_uuid()]"),
+        ("p_names", "array['shop/a']"),
+        ("p_names", "array['shop/a', null]"),
+        ("p_names", "array['shop/a', '']"),
+        ("p_inputs", """array['1', '"\\u0000"']::json[]"""),
+        ("p_inputs", "array['1', '2', '3']::json[]"),
+        ("p_queues", "array['q', '']"),
+        ("p_queues", "array['', '']"),
+        ("p_queues", "array['q', 'q', 'q']"),
+        ("p_priorities", "array[0, 5]"),
+        ("p_priorities", "array[-1, 4]"),
+        ("p_retentions", "array[0, -1]::float8[]"),
+        ("p_retentions", "array[0, 'NaN']::float8[]"),
+    ],
+)
+async def test_a_batch_with_one_wrong_value_is_refused(
+    scene: Scene, parameter: str, array: str
+) -> None:
+    """A batch whose runs are alike is checked as a whole, which must find the same."""
+    with pytest.raises(asyncpg.PostgresError):
+        await start_batch(scene, PLAIN | {parameter: array})
+    assert await scene.value("select count(*) from holdfast.runs") == 0
+
+
+@pytest.mark.parametrize(
+    ("parameter", "array"),
+    [
+        ("p_names", "array['shop/a', 'shop/b']"),
+        ("p_inputs", "array['1', null]::json[]"),
+        ("p_queues", "array['q']"),
+        ("p_queues", "array['q', null]"),
+        ("p_priorities", "array[null, 4]::int[]"),
+        ("p_retentions", "null"),
+    ],
+)
+async def test_a_batch_may_leave_values_out(scene: Scene, parameter: str, array: str) -> None:
+    assert await start_batch(scene, PLAIN | {parameter: array}) == 2
 
 
 async def test_key_finds_the_run_that_sql_started(scene: Scene) -> None:

@@ -15,6 +15,24 @@ return (p_run_id is not null and holdfast._is_workflow(p_name)
     and (p_retention is null or holdfast._is_seconds(p_retention))
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
+-- Return true if runs to start have one name and one queue, and are plain as _is_plain_start says.
+-- Arrays are compared whole: to look at each run takes several times as long. Called by
+-- _check_starts.
+create or replace function holdfast._are_plain_starts(
+    p_run_ids uuid[], p_names text[], p_inputs json[], p_queues text[], p_priorities int[],
+    p_retentions float8[]
+) returns boolean
+language sql stable parallel safe
+return (num_nulls(variadic p_run_ids) = 0 and cardinality(p_names) = cardinality(p_run_ids)
+    and greatest(cardinality(p_inputs), cardinality(p_queues), cardinality(p_priorities),
+        cardinality(p_retentions), 0) <= cardinality(p_run_ids)
+    and holdfast._is_workflow(p_names[1]) and p_names[1] = all (p_names)
+    and not exists (
+        select from unnest(p_inputs) as u (input) where not holdfast._is_plain(u.input))
+    and (p_queues is null or holdfast._is_name(p_queues[1]) and p_queues[1] = all (p_queues))
+    and (p_priorities is null or 0 <= all (p_priorities) and 4 >= all (p_priorities))
+    and (p_retentions is null or 0 <= all (p_retentions) and 1e10 >= all (p_retentions))) is true;
+
 -- Return true if those values of a run to start that are not names are allowed. Called by _is_start
 -- and _check_starts.
 create or replace function holdfast._are_start_values(
@@ -62,6 +80,12 @@ declare
     v_name text := case when holdfast._is_workflow(p_names[1]) then p_names[1] end;
     v_queue text := case when holdfast._is_name(p_queues[1]) then p_queues[1] end;
 begin
+    if num_nonnulls(p_versions, p_keys, p_start_ats, p_delays, p_timeouts, p_tags, p_headers,
+        p_waiters) = 0 and holdfast._are_plain_starts(
+        p_run_ids, p_names, p_inputs, p_queues, p_priorities, p_retentions)
+    then
+        return;
+    end if;
     perform holdfast._check_given('the run ids', p_run_ids is not null);
     select u.* into v_run from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
         p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
