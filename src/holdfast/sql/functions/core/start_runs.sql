@@ -258,6 +258,10 @@ set enable_nestloop = off
 as $$
 declare
     v_created uuid[];
+    v_all_given boolean := cardinality(p_names) = all (array[
+        cardinality(p_queues), cardinality(p_priorities), cardinality(p_retentions)])
+        and num_nulls(variadic p_queues) + num_nulls(variadic p_priorities)
+            + num_nulls(variadic p_retentions) = 0;
 begin
     with declared as materialized (  -- once for each name: a call for each run would take longest
         select n.name, d.*
@@ -265,7 +269,7 @@ begin
             select distinct u.name
             from unnest(p_names, p_queues, p_priorities, p_retentions)
                 as u (name, queue, priority, retention)
-            where num_nulls(u.queue, u.priority, u.retention) > 0
+            where v_all_given is not true and num_nulls(u.queue, u.priority, u.retention) > 0
         ) as n
         cross join lateral holdfast._with_declared(n.name, null, null, null, null) as d
     ), asked as materialized (  -- an id that was given twice is that of its first
