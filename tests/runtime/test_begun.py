@@ -212,6 +212,14 @@ def test_another_host_is_the_same_place() -> None:
     assert bench.starts == ["book"]
 
 
+@pytest.mark.parametrize("password", ["p[w", "p#w", "p%40w", "p@w"])
+def test_any_password_leaves_the_name_of_the_database(password: str) -> None:
+    there = Database(f"postgresql://app:{password}@two/accounts", schema="books")
+    assert App("bookings").transaction(name="book", database=there)(book.fn).place == (
+        "accounts/books"
+    )
+
+
 def test_a_call_that_was_given_up_does_not_count() -> None:
     async def code(ctx: Context) -> int:
         try:

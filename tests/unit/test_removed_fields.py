@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypedDict
 
 import msgspec
 import pytest
-from pydantic import AliasChoices, BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field, RootModel
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from holdfast.codec import decoder, encode, removed_fields
 
@@ -29,9 +30,36 @@ class Point(NamedTuple):
     x: int = 0
 
 
+class Other(msgspec.Struct, tag_field="kind", tag="other"):
+    name: str = ""
+
+
+class Nothing(NamedTuple):
+    pass
+
+
+class Typed(TypedDict, total=False):
+    name: str
+
+
+@dataclass(frozen=True)
+class Tag:
+    word: str = ""
+
+
+@pydantic_dataclass
+class Aliased:
+    a: int = Field(0, alias="aa")
+
+
+class Words(RootModel[list[str]]):
+    root: list[str] = []
+
+
 class Open(BaseModel, extra="allow"):
     name: str = Field("", validation_alias=AliasChoices("name", "nm"))
     who: Who = Who()
+    aliased: Aliased = Aliased()
 
 
 @dataclass
@@ -42,6 +70,14 @@ class Cart:
     packed: Packed = field(default_factory=Packed)
     point: Point = field(default_factory=Point)
     model: Open = field(default_factory=lambda: Open())
+    nothing: Nothing = field(default_factory=Nothing)
+    typed: Typed = field(default_factory=lambda: Typed())
+    words: Words = field(default_factory=lambda: Words())
+    tags: set[Tag] = field(default_factory=set)
+    mixed: list[Other | Item] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.mixed.sort(key=lambda each: isinstance(each, Item))
 
 
 def removed(plain: object) -> list[str]:
@@ -60,7 +96,9 @@ def removed(plain: object) -> list[str]:
         ),
         ({"by_number": {"7": {"name": "ann", "age": 7}}}, ["by_number.age"]),
         ({"packed": [1, 2]}, ["packed.1"]),
-        ({"model": {"who": {"age": 7}}}, ["model.who.age"]),
+        ({"typed": {"name": "ann", "age": 7}}, ["typed.age"]),
+        ({"tags": [{"word": "a"}, {"word": "b", "color": "red"}]}, ["tags.color"]),
+        ({"mixed": [{"kind": "other", "age": 7}]}, ["mixed.age"]),
     ],
 )
 def test_a_field_that_the_class_lacks_is_named(plain: object, lost: list[str]) -> None:
@@ -75,7 +113,10 @@ def test_a_field_that_the_class_lacks_is_named(plain: object, lost: list[str]) -
         {"items": [{"kind": "item", "unitPrice": 0}]},
         {"by_number": {"7": {"name": "ann"}}},
         {"packed": [], "point": []},
-        {"model": {"nm": "ann", "more": {"age": 7}}},
+        {"model": {"nm": "ann", "more": {"age": 7}, "who": {"age": 7}, "aliased": {"aa": 1}}},
+        {"nothing": [], "words": ["b", "a"], "typed": {}},
+        {"tags": [{"word": "b"}, {"word": "a"}]},
+        {"mixed": [{"kind": "item", "unitPrice": 1}, {"kind": "other", "name": "ann"}]},
     ],
 )
 def test_what_the_class_reads_is_not_lost(plain: object) -> None:

@@ -74,11 +74,14 @@ def elements(value: object, plain: Container) -> Iterator[tuple[object, object]]
             for name, part in cast("Mapping[object, object]", value).items():
                 yield part, plain.get(name if isinstance(name, str) else _key(name))
     elif isinstance(value, AbstractSet):
-        parts = {_text(part): part for part in cast("AbstractSet[object]", value)}
-        for written in plain:
-            yield parts.get(encode_sorted(written)), written
+        if any(map(is_container, plain)):
+            parts = {_text(part): part for part in cast("AbstractSet[object]", value)}
+            for written in plain:
+                yield parts.get(encode_sorted(written)), written
     elif isinstance(value, list | tuple):
-        yield from zip(cast("list[object]", value), plain, strict=False)
+        # Code of the class may have changed a list as it was made.
+        same = len(cast("list[object]", value)) == len(plain)
+        yield from zip(cast("list[object]", value), plain, strict=True) if same else ()
 
 
 def _text(part: object) -> str:

@@ -181,7 +181,7 @@ class Entity(Workflow[Given, None]):
         try:
             code.send(None)
         except StopIteration as end:
-            if encode_sorted(found) != encode_sorted(self.read(text)):
+            if encode_sorted(found) != encode_sorted(self.state.decode(text)):
                 raise ConfigurationError(
                     f"{what} changes the state, which would be lost: take @reads away"
                 ) from None

@@ -16,7 +16,7 @@ from typing import (
     TypeVar,
     overload,
 )
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import msgspec
 
@@ -121,8 +121,8 @@ class Transaction(Step[P, R_co]):
                 if self.connects == "django":
                     raise ConfigurationError("is for other libraries: Django has its own")
                 # Its names stay if it moves to another host, or gets another password.
-                url = urlsplit(database.url)
-                named = {"dbname": url.path[1:], **dict(parse_qsl(url.query))}
+                address, _, query = database.url.partition("://")[2].partition("?")
+                named = {"dbname": address.partition("/")[2], **dict(parse_qsl(query))}
                 self.place = f"{named.get('database', named['dbname'])}/{database.schema}"
 
     def call_plain(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[object, None, R_co]:
