@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -199,6 +199,20 @@ def test_a_role_that_may_make_few_connections_is_told_so(cli: CommandLine) -> No
         found = {each["check"]: each for each in limited.json("doctor")}
     assert found["connections"]["level"] == "warn"
     assert "a worker makes up to 6" in found["connections"]["message"]
+
+
+def test_connections_of_other_roles_are_counted(cli: CommandLine) -> None:
+    """Fault: only a superuser, or a role with `pg_read_all_stats`, was told that few are left."""
+    with role_with_rights(cli) as limited, ExitStack() as others:
+        before = connections_left(limited)
+        for _ in range(40):
+            others.enter_context(psycopg.connect(cli.url))
+        assert connections_left(limited) < before - 20
+
+
+def connections_left(cli: CommandLine) -> int:
+    (found,) = [each for each in cli.json("doctor") if each["check"] == "connections"]
+    return int(str(found["message"]).split()[0])
 
 
 @contextmanager

@@ -24,15 +24,20 @@ _SHORT: Final = {
 }
 _A_WORKER: Final = 6  # connections, without those of transactional steps
 
-# Those that are reserved are for superusers.
+# Those that are reserved are for superusers. The type of another role's session is null unless this
+# role may see it: then it is one of a client if it has a role and a database.
 _FREE_CONNECTIONS = """
+with clients as (
+    select usesysid, datid from pg_stat_activity
+    where coalesce(backend_type, 'client backend') = 'client backend'
+        and usesysid is not null and datid is not null
+)
 select least(
     case when r.rolconnlimit >= 0 and not r.rolsuper then r.rolconnlimit - (
-        select count(*) from pg_stat_activity where usesysid = r.oid) end,
+        select count(*) from clients where usesysid = r.oid) end,
     case when d.datconnlimit >= 0 and not r.rolsuper then d.datconnlimit - (
-        select count(*) from pg_stat_activity where datid = d.oid) end,
-    current_setting('max_connections')::int - (
-        select count(*) from pg_stat_activity where backend_type = 'client backend')
+        select count(*) from clients where datid = d.oid) end,
+    current_setting('max_connections')::int - (select count(*) from clients)
         - case when r.rolsuper then 0 else
             current_setting('superuser_reserved_connections')::int
             + coalesce(current_setting('reserved_connections', true)::int, 0) end)
