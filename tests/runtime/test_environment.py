@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from uuid import UUID
 
@@ -298,7 +300,52 @@ async def test_another_task_of_the_test_may_take_its_time(
     await packing
 
 
-async def test_waiting_for_a_signal_that_nobody_sends_is_an_error_at_once(env: Environment) -> None:
+def by_callback(send: Callable[[], object]) -> object:
+    return asyncio.get_running_loop().call_later(0.02, send)
+
+
+def by_thread(send: Callable[[], object]) -> object:
+    loop = asyncio.get_running_loop()
+    return threading.Timer(0.02, loop.call_soon_threadsafe, [send]).start()
+
+
+def by_executor(send: Callable[[], object]) -> object:
+    loop = asyncio.get_running_loop()
+
+    def work() -> None:
+        time.sleep(0.02)
+        loop.call_soon_threadsafe(send)
+
+    return loop.run_in_executor(None, work)
+
+
+@pytest.mark.parametrize("later", [by_callback, by_thread, by_executor])
+async def test_what_is_no_task_may_send_the_signal(
+    env: Environment, later: Callable[[Callable[[], object]], object]
+) -> None:
+    """Fault: without another task of the test, the error was raised at once."""
+    sent: list[asyncio.Task[bool]] = []
+    handle = await env.client.start(expectant)
+    kept = later(lambda: sent.append(asyncio.ensure_future(handle.signal("packed", "later"))))
+    assert await env.result(handle) == "later"
+    await asyncio.gather(*sent)
+    del kept
+
+
+async def test_a_task_that_ends_may_leave_the_signal_to_a_callback(env: Environment) -> None:
+    sent: list[asyncio.Task[bool]] = []
+    handle = await env.client.start(expectant)
+
+    async def work() -> None:
+        await asyncio.sleep(0.3)
+        by_callback(lambda: sent.append(asyncio.ensure_future(handle.signal("packed", "later"))))
+
+    working = asyncio.create_task(work())
+    assert await env.result(handle) == "later"
+    await asyncio.gather(working, *sent)
+
+
+async def test_waiting_for_a_signal_that_nobody_sends_is_an_error_soon(env: Environment) -> None:
     began = asyncio.get_running_loop().time()
     with pytest.raises(AssertionError, match="waits for signal packed"):
         await env.run(expectant)

@@ -39,6 +39,7 @@ Ts = TypeVarTuple("Ts")
 _QUIET_ROUNDS = 20  # turns of the event loop without a change: nothing more will happen
 _LOOK_SECONDS = 0.001  # between checks while a step does real work
 _PATIENCE_SECONDS = 5.0  # of real time, in which another task of the test may send a message
+_ALONE_SECONDS = 0.2  # of real time, in which a thread or a callback of the event loop may
 _PACKAGE = Path(__file__).parent.parent
 _FOR_EVER = 1e9  # seconds
 _MOST_TICKS = 100  # of schedules, in which nothing else comes due: a run may wait for what they do
@@ -161,7 +162,8 @@ class Environment:
         Raises what `RunHandle.result` raises, and AssertionError for a run that will not end
         however much time passes: it or a child of it is stuck, or it waits for a signal, for a
         decision, or for an activity that no worker here has, or it continues as new without end.
-        While other tasks of the test run, which may send what it waits for, that is after 5 s.
+        That is after 0.2 s, in which a thread or a callback may send what it waits for, or after
+        5 s while other tasks of the test run.
         """
         waiting = asyncio.ensure_future(handle.result())
         try:
@@ -282,7 +284,7 @@ class Environment:
 
     async def _jump_until(self, waiting: asyncio.Future[Out], run_id: UUID) -> None:
         loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + _PATIENCE_SECONDS
+        moved_at = accompanied_at = loop.time()
         successors: set[UUID] = set()
         only_ticks = 0
         while not waiting.done():
@@ -298,12 +300,15 @@ class Environment:
                     f"run {run_id} has continued as new {_MOST_SUCCESSORS:,} times and has not "
                     "ended: move time on with `env.advance`, and send it what ends it"
                 )
+            now = loop.time()
             if moved:
-                give_up_at = loop.time() + _PATIENCE_SECONDS
-            elif loop.time() < give_up_at and _has_other_tasks():
-                await asyncio.sleep(_LOOK_SECONDS)
-            else:
+                moved_at = accompanied_at = now
+                continue
+            if _has_other_tasks():
+                accompanied_at = now
+            if now > min(moved_at + _PATIENCE_SECONDS, accompanied_at + _ALONE_SECONDS):
                 raise AssertionError(await self._describe_wait(run_id))
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _jump_once(self, waiting: asyncio.Future[Out], run_id: UUID) -> bool:
         """Move time to the next due moment. Return False if there is none and the run is open."""
