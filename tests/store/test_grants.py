@@ -124,14 +124,39 @@ async def test_what_a_member_of_the_owner_migrates_belongs_to_the_owner(
     await visitor.close()
 
 
+@pytest.mark.parametrize(
+    "what", ["table holdfast.schema_migrations", "function holdfast.list_pauses"]
+)
 async def test_a_schema_with_several_owners_is_migrated_by_one_who_may(
-    owner: asyncpg.Connection, role: str
+    owner: asyncpg.Connection, role: str, what: str
 ) -> None:
     """An earlier release let a member of the owner's role own what it made."""
-    await migrate(owner, "holdfast", replace(load_scripts(), functions=()))
-    await owner.execute("create function holdfast.mine() returns int language sql as 'select 1'")
-    await owner.execute(f'alter function holdfast.mine owner to "{role}"')
+    scripts = load_scripts()
+    await migrate(owner, "holdfast", replace(scripts, functions=scripts.functions[:-1]))
+    await owner.execute(f'alter {what} owner to "{role}"')
     assert (await migrate(owner, "holdfast")).functions
+
+
+async def test_things_of_others_in_the_schema_own_nothing(
+    owner: asyncpg.Connection, role: str, empty_database_url: str
+) -> None:
+    """Fault: a role that may create there could not migrate, because an extension was there."""
+    await owner.execute("create schema holdfast")
+    await owner.execute("create table holdfast.notes (note text)")
+    await owner.execute("create function holdfast.similarity() returns int language sql return 1")
+    await owner.execute(f'grant usage, create on schema holdfast to "{role}"')
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    scripts = load_scripts()
+    older = replace(scripts, migrations=scripts.migrations[:-1], functions=scripts.functions[:-1])
+    assert not (await plan(visitor, "holdfast", older)).is_empty
+    await migrate(visitor, "holdfast", older)
+    assert (await migrate(owner, "holdfast")).migrations  # a superuser, who acts as the role
+    await visitor.execute("update holdfast.schema_functions set checksum = ''")
+    assert (await migrate(visitor, "holdfast")).functions
+    await visitor.close()
+    theirs = "select relname from pg_class where relowner = $1::regrole and relname = any ($2)"
+    rows = await owner.fetch(theirs, f'"{role}"', ["runs", "notes", "schema_functions"])
+    assert {row[0] for row in rows} == {"runs", "schema_functions"}
 
 
 @pytest.mark.parametrize("step", [plan, migrate])

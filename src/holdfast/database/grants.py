@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -11,21 +12,21 @@ from holdfast.database.scripts import in_schema
 from holdfast.errors import DatabaseUnavailable, InsufficientRights
 
 if TYPE_CHECKING:
-    from holdfast.database.schema import Connection
+    from holdfast.database.schema import Connection, SchemaState
 
-# The owners of all that is in the schema; while it is empty, its own; none if it does not exist.
+# Of what migrations have made. Extensions and users may have put other things into the schema.
 _OWNERS = """
-with schema as (select oid, nspowner from pg_namespace where nspname = $1),
-owners as (
-    select relowner as owner from pg_class where relnamespace = (select oid from schema)
-    union
-    select proowner from pg_proc where pronamespace = (select oid from schema)
-)
-select pg_get_userbyid(owner) from owners
-union all
-select pg_get_userbyid(nspowner) from schema
-where not exists (select from owners) and pg_has_role(nspowner, 'member')
+select pg_get_userbyid(relowner)
+from pg_class
+where relnamespace = $1::regnamespace and relname = any ($2::text[])
+union
+select pg_get_userbyid(p.proowner)
+from holdfast.schema_functions f
+join pg_proc p on p.oid = to_regprocedure(f.signature)
+where not exists (
+    select from pg_depend where classid = 'pg_proc'::regclass and objid = p.oid and deptype = 'e')
 """
+_SCHEMA_OWNER = "select pg_get_userbyid(nspowner) from pg_namespace where nspname = $1"
 _MAY_CREATE = """
 select n.oid is not null as made, case when n.oid is null
     then has_database_privilege(d.oid, 'create') else has_schema_privilege(n.oid, 'create') end
@@ -65,40 +66,53 @@ order by 1
 """
 
 
-async def act_as_owner(connection: Connection, schema: str) -> bool:
-    """Let what is made in this transaction belong to the owner of all that is in the schema.
+async def act_as_owner(connection: Connection, state: SchemaState, names: Collection[str]) -> bool:
+    """Let what is made in this transaction belong to the owner of what migrations have made.
 
-    Return True if there is the schema.
+    Return True if there is the schema. `names` are those of the migrations' tables.
 
     A member of the owner's role, or a superuser, would otherwise own what is new; if what is there
-    has several owners, it still does. Raises InsufficientRights if a migration would fail, and
-    DatabaseUnavailable for a database that takes no writes.
+    has several owners, it still does. Before the first migration, the owner is the schema's own,
+    unless the role may create there and is not a member. Raises InsufficientRights if a migration
+    would fail, and DatabaseUnavailable for a database that takes no writes.
     """
     if await connection.fetchval("show transaction_read_only") == "on":
         raise DatabaseUnavailable(
             "nothing was changed, because the database takes no writes: it is a standby, or "
             "default_transaction_read_only is on"
         )
-    owners = [row[0] for row in await connection.fetch(_OWNERS, schema)]
-    role = await connection.fetchval("select current_user")
-    if len(owners) == 1 and owners[0] != role:
-        quoted = await connection.fetchval("select quote_ident($1)", owners[0])
-        try:
-            await connection.execute(f"set local role {quoted}")
-        except asyncpg.InsufficientPrivilegeError as error:
-            raise InsufficientRights(
-                f"schema {schema!r} belongs to role {owners[0]!r}, of which role {role!r} is not a "
-                f"member: nothing was changed; migrate as {owners[0]!r}"
-            ) from error
-        role = owners[0]
+    schema = state.schema
+    if state.exists:
+        rows = await connection.fetch(in_schema(_OWNERS, schema), schema, list(names))
+        if len(rows) == 1:
+            await _become(connection, schema, rows[0][0])
+    elif (owner := await connection.fetchval(_SCHEMA_OWNER, schema)) is not None:
+        with suppress(InsufficientRights):
+            async with connection.transaction():
+                await _become(connection, schema, owner)
     found = await connection.fetchrow(_MAY_CREATE, schema)
     assert found is not None, "there is always a current database"
     if not found[1]:
+        role = await connection.fetchval("select current_user")
         raise InsufficientRights(
             f"role {role!r} may not create what schema {schema!r} lacks: nothing was changed; "
             "migrate as the schema's owner, or have the right to create there granted"
         )
     return bool(found[0])
+
+
+async def _become(connection: Connection, schema: str, owner: str) -> None:
+    role = await connection.fetchval("select current_user")
+    if role == owner:
+        return
+    quoted = await connection.fetchval("select quote_ident($1)", owner)
+    try:
+        await connection.execute(f"set local role {quoted}")
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise InsufficientRights(
+            f"schema {schema!r} belongs to role {owner!r}, of which role {role!r} is not a "
+            f"member: nothing was changed; migrate as {owner!r}"
+        ) from error
 
 
 async def grant(connection: Connection, schema: str, roles: Sequence[str]) -> None:

@@ -179,7 +179,7 @@ async def plan(
     )
     if not report.is_empty:
         async with connection.transaction():
-            await act_as_owner(connection, schema)
+            await act_as_owner(connection, state, _named(scripts.migrations))
     return report
 
 
@@ -258,7 +258,9 @@ async def _migrate(
             state = await read_state(connection, schema)
         state.refuse_newer(scripts)
         missing, stale = state.missing(scripts), not state.has_functions(scripts)
-        made = await act_as_owner(connection, schema) if missing or stale else True
+        made = True
+        if missing or stale:
+            made = await act_as_owner(connection, state, _named(scripts.migrations))
         await _lock_tables(connection, state, missing, attempt)
         for migration in missing:
             async with _refusals_of(str(migration), state):
@@ -283,8 +285,8 @@ async def _lock_tables(
 
     A lock that is taken later can deadlock with a worker that has it, and waits for one of these.
     """
-    names = {name for each in missing for name in _NAME.findall(each.body)}
-    tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, list(names))]
+    names = list(_named(missing))
+    tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, names)]
     order = {table: place for place, table in enumerate(attempt.held)}
     tables.sort(key=lambda table: order.get(table, len(order)))
     until = time.monotonic() + min(attempt.wait, await connection.fetchval(_ALL_SECONDS))
@@ -293,6 +295,10 @@ async def _lock_tables(
         lock = f"lock table {table} in access exclusive mode{' nowait' if left < 0.001 else ''}"
         async with _refusals_of(f"locking {table}", state), _waiting(connection, left, [table]):
             await connection.execute(lock)
+
+
+def _named(migrations: Sequence[Migration]) -> set[str]:
+    return {name for each in migrations for name in _NAME.findall(each.body)}
 
 
 @asynccontextmanager
