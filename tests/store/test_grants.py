@@ -159,6 +159,37 @@ async def test_things_of_others_in_the_schema_own_nothing(
     assert {row[0] for row in rows} == {"runs", "schema_functions"}
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+async def test_functions_of_extensions_and_users_stay(
+    owner: asyncpg.Connection, role: str, empty_database_url: str, recorded: bool
+) -> None:
+    """Fault: those with the name of one of holdfast's were recorded, as `set_limit` of pg_trgm.
+
+    The next release, which was to drop them, could not be migrated to.
+    """
+    await owner.execute("create schema holdfast")
+    await owner.execute("create function holdfast.set_limit() returns int language sql return 1")
+    await owner.execute("alter extension plpgsql add function holdfast.set_limit()")
+    await owner.execute("create function holdfast.pop() returns int language sql return 1")
+    await owner.execute(f'grant usage, create on schema holdfast to "{role}"')
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    try:
+        await migrate(visitor, "holdfast")
+        if recorded:  # by an earlier release
+            await visitor.execute(
+                "insert into holdfast.schema_functions (signature, checksum, release) "
+                "select 'holdfast.set_limit()', checksum, release "
+                "from holdfast.schema_functions limit 1"
+            )
+        for connection in (owner, visitor):
+            await visitor.execute("update holdfast.schema_functions set checksum = ''")
+            assert (await migrate(connection, "holdfast")).functions
+        assert await owner.fetchval("select holdfast.set_limit() + holdfast.pop()") == 2
+    finally:
+        await visitor.close()
+        await owner.execute("alter extension plpgsql drop function holdfast.set_limit()")
+
+
 @pytest.mark.parametrize("step", [plan, migrate])
 @pytest.mark.parametrize("has", ["nothing", "an empty schema", "the schema"])
 async def test_a_role_that_may_not_migrate_is_refused_before_anything_is_tried(

@@ -98,7 +98,10 @@ declare
     v_signatures text := (
         select string_agg(f.signature, ', ')
         from holdfast.schema_functions f
-        where to_regprocedure(f.signature) is not null);
+        where to_regprocedure(f.signature) is not null and not exists (
+            select from pg_catalog.pg_depend d  -- of an extension: earlier releases recorded it
+            where d.objid = to_regprocedure(f.signature) and d.deptype = 'e'
+                and d.classid = 'pg_catalog.pg_proc'::regclass));
 begin
     if v_signatures is not null then  -- together: some are made of others
         execute 'drop routine ' || v_signatures;
@@ -113,7 +116,8 @@ insert into holdfast.schema_functions (signature, checksum, release)
 select p.oid::regprocedure::text, '{checksum}', '{release}'
 from pg_catalog.pg_proc p
 join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-where n.nspname = '{schema}' and p.proname = any ('{{{names}}}'::text[]);
+where n.nspname = '{schema}' and p.proname = any ('{{{names}}}'::text[])
+    and p.xmin = pg_current_xact_id()::xid;  -- not those of others that have such a name
 """
 
 
