@@ -337,7 +337,8 @@ def test_an_earlier_release_does_not_say_which_exceptions_there_were(name: str) 
     raise AssertionError("it does not end")
 
 
-def test_an_entry_of_an_earlier_release_in_a_new_log() -> None:
+@pytest.mark.parametrize("key", [None, "caught:pay", "caught:~/update-bump/s"])
+def test_an_entry_of_an_earlier_release_in_a_new_log(key: str | None) -> None:
     def version(is_new: bool) -> Code:
         async def code(ctx: Context) -> str:
             await pay(1)
@@ -351,7 +352,7 @@ def test_an_entry_of_an_earlier_release_in_a_new_log() -> None:
 
     bench = paid(version(False))
     bench.log[:] = [
-        each if each.type != VALUE_RECORDED else Event(each.type, each.key, '{"value":true}', 0)
+        each if each.type != VALUE_RECORDED else Event(each.type, key or each.key, '{"value":true}', 0)
         for each in bench.log
     ]
     bench.crash(version(True))

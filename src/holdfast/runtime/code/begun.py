@@ -19,13 +19,13 @@ from holdfast.types import Event
 class _Begun(msgspec.Struct, omit_defaults=True):
     """The name of a transaction, the fingerprint of its arguments, and where its result is kept.
 
-    `told` are the failed calls of which the code had been told.
+    `told` are the failed calls of which the code had been told, None where earlier releases began.
     """
 
     name: str
     args: int
     place: str
-    told: tuple[str, ...] = ()
+    told: tuple[str, ...] | None = None
 
 
 def write_begun(
@@ -62,6 +62,8 @@ def forget_begun(history: History, fork: Forked) -> set[str]:
     for key in [key for key, call in recorded.items() if call.family == TRANSACTION]:
         told = recorded[key].told
         if fork.after is not None and key not in made_again and key not in fork.after:
+            if told is None:
+                continue
             if not told if fork.again is None else made_again.isdisjoint(told):
                 found.add(key)
                 continue

@@ -107,7 +107,7 @@ class Recorded(Value, frozen=True, gc=False):
     on_cancel: OnCancel = "try"
     child_key: str | None = None
     place: str | None = None
-    told: tuple[str, ...] = ()
+    told: tuple[str, ...] | None = ()
 
     def __str__(self) -> str:
         if self.timer is not None:

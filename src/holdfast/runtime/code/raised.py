@@ -5,6 +5,7 @@ An entry says how many entries of the log the code had seen, and which exception
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
@@ -48,7 +49,9 @@ class RaisedLog:
 
     def learn(self, event: Event) -> None:
         """Learn an entry of the log."""
-        position = int((event.key or "").removeprefix(CAUGHT).partition("#")[0])
+        place = (event.key or "").removeprefix(CAUGHT).partition("#")[0]
+        # An earlier release wrote the key of a call, which says nothing of where others were.
+        position = int(place) if place.isdecimal() else sys.maxsize
         found = read_value_set(event.details or "")
         is_named = found != "true"
         self.are_named = self.are_named and is_named
