@@ -146,6 +146,59 @@ async def test_code_that_undoes_begins_when_a_commit_without_an_answer_is_known(
     assert await rooms(scene) == []
 
 
+@pytest.mark.parametrize("way", ["signal", "sleep", "activity", "child"])
+async def test_nothing_begins_before_a_commit_without_an_answer_is_known(
+    scene: Scene, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: only a step waited that followed at once, not what followed a suspension."""
+    monkeypatch.setattr(cancelling, "_GRACE_SECONDS", 0.1)
+    await results(scene)
+    with Proxy(scene.url) as proxy:
+        losing = Losing(proxy, monkeypatch, asyncpg_connector.AsyncpgSession)
+        app, looked = App("hotel"), asyncio.Event()
+        place = Database(proxy.url, schema="apart")
+        book = app.transaction(database=place, retry=ONCE)(with_asyncpg)
+
+        async def look() -> list[int]:
+            looked.set()
+            return await rooms(scene)
+
+        step, activity = app.step(look), app.activity(name="looking")(look)
+
+        @app.workflow
+        async def looks(ctx: Context) -> list[int]:
+            return await step()
+
+        @app.workflow
+        async def stay(ctx: Context) -> list[int]:
+            booking = asyncio.create_task(book(4))
+            await ctx.wait_for_signal("stop")
+            booking.cancel()
+            if way == "signal":
+                await ctx.wait_for_signal("undo")
+            elif way == "sleep":
+                await ctx.sleep("1s")
+            elif way == "child":
+                return await ctx.child(looks)
+            return await (activity() if way == "activity" else step())
+
+        async with AsyncExitStack() as stack, Client(scene.url, app=app) as client:
+            await start_worker(stack, app, scene.url)
+            handle = await client.start(stay)
+            await losing.lost.wait()
+            await handle.signal("stop")
+            await asyncio.sleep(0.3)
+            await handle.signal("undo")
+            with suppress(TimeoutError):
+                await asyncio.wait_for(looked.wait(), 2)
+            assert not looked.is_set()
+            proxy.refuse(False)
+            assert await handle.result() == []
+            with pytest.raises(AlreadyRecorded):
+                await losing.arrive(scene)
+    assert await rooms(scene) == []
+
+
 @pytest.mark.parametrize(
     "refusal", [asyncpg.TooManyConnectionsError, asyncpg.ReadOnlySQLTransactionError]
 )

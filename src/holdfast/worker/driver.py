@@ -9,7 +9,6 @@ code holds the event loop. Every input of a driver that is not active is ignored
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ from holdfast.errors import PayloadLocked
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Finish, Notice, Refusal, TurnCommit
 from holdfast.worker.attempts import StepExecution, StepRunner
-from holdfast.worker.cancelling import wait_for_ends
+from holdfast.worker.cancelling import Cancelling
 from holdfast.worker.clock import Cancellable, Clock
 from holdfast.worker.failure_log import log_end, log_failed_step, log_unheld_step
 from holdfast.worker.observing import Observing
@@ -96,7 +95,6 @@ class RunDriver:
         "_reads_log",
         "_reads_tail",
         "_starting",
-        "_waiting_calls",
         "commit_in_flight",
         "lease_no",
         "run_id",
@@ -111,8 +109,7 @@ class RunDriver:
         self.running: dict[str, StepExecution] = {}
         self.commit_in_flight = False
         self._starting = False  # steps are about to be in `running`
-        self._waiting_calls: list[Call] = []  # steps that wait until cancelled ones have ended
-        self._cancelling = 0  # groups of cancelled steps that have not ended
+        self._cancelling: Cancelling | None = None  # until cancelled steps have ended
         self._reads_log = self._reads_tail = False
         self._due: int | None = None
         self._alarm: Cancellable | None = None
@@ -276,12 +273,13 @@ class RunDriver:
         """Cancel, commit and start, in this order."""
         if effects.cancel:
             self._cancel_steps(effects.cancel)
-        if effects.commit is not None:
+        cancelling, commit = self._cancelling, effects.commit
+        if commit is not None and (cancelling is None or not cancelling.keeps(commit)):
             self.commit_in_flight = True
-            self._host.committer.submit(effects.commit, self._answered)
+            self._host.committer.submit(commit, self._answered)
         if effects.start:
-            if self._cancelling:
-                self._waiting_calls += effects.start
+            if cancelling is not None:
+                cancelling.calls += effects.start
             elif not self._host.draining:
                 self._start_steps(effects.start)
         if effects.next_due != self._due:
@@ -300,26 +298,22 @@ class RunDriver:
             self._starting = False
 
     def _cancel_steps(self, keys: Sequence[str]) -> None:
-        """Cancel steps; the next ones wait: see `wait_for_ends`."""
-        self._waiting_calls = [call for call in self._waiting_calls if call.key not in keys]
-        cancelled: dict[asyncio.Future[object], StepExecution] = {}
-        for key in keys:
-            execution = self.running.pop(key, None)
-            if execution is not None and (future := execution.cancel()) is not None:
-                cancelled[future] = execution
-        if cancelled:
-            self._cancelling += 1
-            waiting = asyncio.create_task(wait_for_ends(cancelled))
-            waiting.add_done_callback(self._cleaned_up)
+        """Cancel steps; what comes next waits: see `Cancelling`."""
+        cancelling = self._cancelling or Cancelling(self._cleaned_up)
+        if cancelling.cancel(self.running, keys):
+            self._cancelling = cancelling
 
-    def _cleaned_up(self, _: object) -> None:
-        self._cancelling -= 1
-        if self._cancelling == 0 and self.state is _ACTIVE:
-            calls, self._waiting_calls = self._waiting_calls, []
-            if not self._host.draining:
-                self._start_steps(calls)
-            elif self.quiet:
-                self._host.idle(self)
+    def _cleaned_up(self, waiting: Cancelling) -> None:
+        self._cancelling = None
+        if self.state is not _ACTIVE:
+            return
+        if waiting.commit is not None:
+            self.commit_in_flight = True
+            self._host.committer.submit(waiting.commit, self._answered)
+        if not self._host.draining:
+            self._start_steps(waiting.calls)
+        elif self.quiet:
+            self._host.idle(self)
 
     def _set_alarm(self, due: int | None) -> None:
         if self._alarm is not None:
@@ -350,8 +344,10 @@ class RunDriver:
 
     @property
     def executing(self) -> bool:
-        """Whether a step runs, or waits until cancelled ones have ended."""
-        return bool(self.running or self._waiting_calls or self._starting)
+        """Whether a step runs, or anything waits until cancelled ones have ended."""
+        cancelling = self._cancelling
+        waits = cancelling is not None and (cancelling.calls or cancelling.commit)
+        return bool(self.running or self._starting or waits)
 
     @property
     def busy(self) -> bool:
@@ -379,7 +375,8 @@ class RunDriver:
 
         Return False, and do nothing, if no step runs, or if a commit is in flight.
         """
-        if self.state is not _ACTIVE or self.commit_in_flight or not self.running:
+        kept = self._cancelling and self._cancelling.commit
+        if self.state is not _ACTIVE or self.commit_in_flight or kept or not self.running:
             return False
         for execution in self.running.values():
             execution.cancel()
