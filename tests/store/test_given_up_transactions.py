@@ -15,7 +15,7 @@ from scene import Scene
 from test_transactions import ONCE, hotel, insert, results, rooms, working
 from tests.proxy import Proxy
 
-from holdfast import App, Client, Context, Database
+from holdfast import App, ChildFailed, Client, Context, Database
 from holdfast.store.port.transactions import AlreadyRecorded
 from holdfast.store.postgres import PostgresStore, asyncpg_connector, connectors
 from holdfast.types import Event
@@ -146,7 +146,9 @@ async def test_code_that_undoes_begins_when_a_commit_without_an_answer_is_known(
     assert await rooms(scene) == []
 
 
-@pytest.mark.parametrize("way", ["signal", "sleep", "activity", "child"])
+@pytest.mark.parametrize(
+    "way", ["signal", "sleep", "activity", "child", "later activity", "later end"]
+)
 async def test_nothing_begins_before_a_commit_without_an_answer_is_known(
     scene: Scene, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,25 +172,39 @@ async def test_nothing_begins_before_a_commit_without_an_answer_is_known(
             return await step()
 
         @app.workflow
+        async def books(ctx: Context) -> None:
+            async with asyncio.timeout(0.5):
+                await book(4)
+
+        @app.workflow
         async def stay(ctx: Context) -> list[int]:
-            booking = asyncio.create_task(book(4))
-            await ctx.wait_for_signal("stop")
-            booking.cancel()
+            if way.startswith("later"):  # the cancel and what follows have one cause
+                with suppress(TimeoutError, ChildFailed):
+                    if way == "later end":
+                        await ctx.child(books)
+                    else:
+                        async with asyncio.timeout(0.5):
+                            await book(4)
+            else:
+                booking = asyncio.create_task(book(4))
+                await ctx.wait_for_signal("stop")
+                booking.cancel()
             if way == "signal":
                 await ctx.wait_for_signal("undo")
             elif way == "sleep":
                 await ctx.sleep("1s")
             elif way == "child":
                 return await ctx.child(looks)
-            return await (activity() if way == "activity" else step())
+            return await (activity() if way.endswith("activity") else step())
 
         async with AsyncExitStack() as stack, Client(scene.url, app=app) as client:
             await start_worker(stack, app, scene.url)
             handle = await client.start(stay)
             await losing.lost.wait()
-            await handle.signal("stop")
-            await asyncio.sleep(0.3)
-            await handle.signal("undo")
+            if not way.startswith("later"):
+                await handle.signal("stop")
+                await asyncio.sleep(0.3)
+                await handle.signal("undo")
             with suppress(TimeoutError):
                 await asyncio.wait_for(looked.wait(), 2)
             assert not looked.is_set()

@@ -150,16 +150,19 @@ class VirtualLog:
         else:
             self._newest = tail[-1]
 
-    def bearable(self, *, singly: bool) -> int:
+    def bearable(self, *, singly: bool, mark: int | None = None) -> int:
         """Return how many of the fresh entries fit into one commit: their values may be long.
 
-        With `singly` only the first. What the code recorded about itself is in the commit of the
-        entry that led to it.
+        With `singly` only the first, with a `mark` only those that must be durable before so many
+        are certain. What the code recorded about itself is in the commit of the entry that led to
+        it.
         """
         fresh = self.fresh
         if len(fresh) < 2:
             return len(fresh)
         count = 1 if singly else count_bearable([len(event.details or "") for event in fresh])
+        if mark is not None:
+            count = min(count, max(1, mark - self.certain))
         while count < len(fresh) and fresh[count].type == VALUE_RECORDED:
             count += 1
         return count

@@ -429,14 +429,14 @@ class Turn:
         doubtful = ended or replayer.is_doubtful()
         if doubtful and not log.committing:
             replayer.check_end() if ended else replayer.check_commands()
-        if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts):
+        steps, executions = instance.steps, replayer.executions
+        if steps.given_up:
+            self._cancel += tuple(executions.cancel(steps, log.certain))
+        if log.fresh and (len(log.fresh) > 1 or self._singly or self._conflicts or steps.given_up):
             self._ship_apart()
         if ended:
             self._finish()
             return
-        steps, executions = instance.steps, replayer.executions
-        if steps.given_up:
-            self._cancel += tuple(executions.cancel(steps, log.certain))
         if instance.paused_events is not None:
             self._stand_still()
             return
@@ -490,12 +490,20 @@ class Turn:
     # Committing
 
     def _ship_apart(self) -> None:
-        """Commit first what must not share a commit with a suspension or with the other events."""
-        log = self._replayer.log
+        """Commit first what must not share a commit with a suspension or with the other events.
+
+        What makes the cancel of a transaction certain must not: what follows waits for its end.
+        """
+        log, executing = self._replayer.log, self._replayer.executions.executing
         if log.committing or not log.fresh:
             return
-        count = log.bearable(singly=self._singly)
-        if self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
+        marks = [
+            mark
+            for key, mark in self._replayer.instance.steps.given_up.items()
+            if key in executing and executing[key].step.connects is not None
+        ]
+        count = log.bearable(singly=self._singly, mark=min(marks, default=None))
+        if marks or self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
             self._replayer.record_raised(count)
             self._ship(None, count)
 
