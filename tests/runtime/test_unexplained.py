@@ -843,53 +843,6 @@ def test_a_renamed_signal_is_warned_of_if_its_message_woke_the_run() -> None:
     assert "'payment'" in problem
 
 
-@pytest.mark.parametrize("when", ["before", "after", "last"])
-@pytest.mark.parametrize("kind", ["step", "activity", "open activity"])
-def test_a_signal_that_came_after_the_calls_that_are_left_over_was_not_renamed(
-    kind: str, when: str
-) -> None:
-    """Fault: a run was stuck for a signal that nobody waits for, until the awaited one came."""
-
-    async def first(ctx: Context) -> object:
-        call = asyncio.ensure_future(pay("order") if kind == "step" else render("order"))
-        if kind != "open activity":
-            await call
-        return [await ctx.wait_for_signal("go"), await call]
-
-    async def second(ctx: Context) -> object:
-        await ctx.wait_for_signal("go")
-        return await (pay("order") if kind == "step" else render("order"))
-
-    bench = Bench(first)
-    if kind == "step":
-        bench.complete("pay")
-    bench.settle()
-    if kind == "activity":
-        bench.resume(bench.activity_completed("render", 0))
-        bench.settle()
-    if when == "before":
-        bench.resume(bench.signal("other"))
-        bench.settle()
-    elif when == "after":
-        bench.log.append(bench.signal("other"))
-    bench.crash(second)
-    bench.settle()
-    if when == "last":  # it may be what older code waits for
-        bench.resume(bench.signal("other"))
-        bench.settle()
-        assert "has not taken signal 'other'" in str(bench.stuck)
-        bench.crash()
-        bench.settle()
-    assert bench.stuck is None
-    bench.resume(bench.signal("go"))
-    bench.settle()
-    assert bench.stuck is None
-    if kind == "open activity":
-        bench.resume(bench.activity_completed("render", 0))
-        bench.settle()
-    assert bench.output == 0
-
-
 async def paid_and_auditing(ctx: Context) -> object:
     await reserve("lamp")
     await pay("order")

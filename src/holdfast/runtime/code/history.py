@@ -156,15 +156,12 @@ class History(msgspec.Struct, eq=False):
     `handlers` are the tasks of updates that are carried out, by id, and True if the log has the
     answer; `overrun` are the updates whose handlers had more to do, and how
     often each was cancelled.
-    `kept_at` is how many entries lead to the last end of a call that the code had not made, or to
-    the last command or failed attempt.
     """
 
     _loop: WorkflowLoop
     position: int = 0
     length: int = 0
     called_at: int = 0
-    kept_at: int = 0
     replayed: int = 0
     proven: int = 0
     tells_caught: Tells = "which"
@@ -234,7 +231,6 @@ class History(msgspec.Struct, eq=False):
         """Keep the end of a call that the code has not made yet."""
         if not self.passed or _scope(key) not in self.passed:
             self.ends[key] = event
-            self.kept_at = max(self.kept_at, self.position)
 
     def pass_over(self, scope: str) -> None:
         """Forget the recorded calls of a task that has done its work, and does not do it again."""

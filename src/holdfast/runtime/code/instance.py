@@ -182,8 +182,6 @@ class Instance:
                     history.delivered = history.position + place + 1
                 if (ledger := FACTS.get(event.type)) is not None:
                     self.ledger(ledger).learn(event)
-                    if ledger is Commands or ledger is Steps:
-                        history.kept_at = history.position + place + 1
                 elif event.type == FORKED:
                     self._learn_fork(event, events[:place])
             except (InvalidInput, *UNREADABLE) as error:

@@ -255,15 +255,6 @@ class Mailbox(Ledger):
         boxes = self._boxes.values()
         return [buffered.message for box in boxes for buffered in box.buffered.values()]
 
-    def unread_but(self, begin: int, end: int) -> set[str]:
-        """Return the names of unread messages, but of those that came within these entries."""
-        boxes = self._boxes.items()
-        return {
-            name
-            for name, box in boxes
-            if any(not begin <= each.position < end for each in box.buffered.values())
-        }
-
     def put(self, message: Message) -> None:
         """Keep a message, and wake the first wait that would take it."""
         self._received += 1

@@ -124,16 +124,9 @@ def repeated_by_commands(instance: Instance, fresh: Iterable[Event]) -> Reason |
 
 
 def missed_signal(instance: Instance) -> Reason | None:
-    """Return the reason if the code may use another name for a recorded signal, else None.
-
-    A signal that came after the calls that are left over was not taken before them. If it is the
-    last entry it may have woken the run, and older code waits for it: a roll-back has to try again.
-    """
-    history, awaited = instance.history, instance.mailbox.awaited
-    has_begun = any(call.family == TRANSACTION for call in history.recorded.values())
-    last = history.length if has_begun else history.kept_at
-    found = instance.mailbox.unread_but(last, history.length)
-    unread = sorted(found & _unread(instance) - {*awaited})
+    """Return the reason if the code may use another name for a recorded signal, else None."""
+    awaited = instance.mailbox.awaited
+    unread = sorted(_unread(instance) - {*awaited})
     if not (awaited and unread) or (left := _listed_left(instance, None)) is None:
         return None
     return Reason(
