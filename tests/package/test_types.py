@@ -68,6 +68,7 @@ UNTYPED = (
     "holdfast.database.",
     "holdfast.django.",
     "holdfast.insight.doctor",
+    "holdfast.insight.examining",
     "holdfast.insight.server",
     "holdfast.store.",
     "holdfast.tracing",

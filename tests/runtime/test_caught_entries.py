@@ -352,7 +352,9 @@ def test_an_entry_of_an_earlier_release_in_a_new_log(key: str | None) -> None:
 
     bench = paid(version(False))
     bench.log[:] = [
-        each if each.type != VALUE_RECORDED else Event(each.type, key or each.key, '{"value":true}', 0)
+        each
+        if each.type != VALUE_RECORDED
+        else Event(each.type, key or each.key, '{"value":true}', 0)
         for each in bench.log
     ]
     bench.crash(version(True))

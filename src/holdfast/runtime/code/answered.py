@@ -28,7 +28,7 @@ def refuses(history: History, loop: WorkflowLoop) -> bool:
 
 def check_new(history: History, loop: WorkflowLoop) -> None:
     """Raise CancelledError if the task that runs is such a handler."""
-    if history.handlers and refuses(history, loop):
+    if refuses(history, loop):
         raise asyncio.CancelledError
 
 

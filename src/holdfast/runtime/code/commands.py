@@ -224,7 +224,8 @@ class Commands(Ledger):
             is_open = None if recorded or end else lambda: True
             self._run.ledger(Caught).note_call(key, is_open)
         if recorded is None and end is None:
-            check_new(history, loop)
+            if history.handlers:
+                check_new(history, loop)
             if command.family in ROWS:
                 check_row_key(command, key)
             self._run.record(_COMMANDS[command.family], key, encode_details(details()).decode())
@@ -338,14 +339,13 @@ class Commands(Ledger):
 
     def cancel(self, command: Command, reason: str | None = None) -> None:
         """Record once that a command is to be cancelled, even if the code waits for it."""
-        key = command.key
+        key, run_id = command.key, command.run_id  # of a child
         if self._loop.closing or command.end is not None:
             return
         self.taken_back.discard(key)
         if key in self._withdrawn or refuses(self._run.history, self._loop):
             return
         self._withdrawn.add(key)
-        run_id = command.run_id  # of a child
         text = None if run_id is None else write_details(ChildCancelRequested(run_id, reason))
         self._run.record(_WITHDRAWALS[command.family], key, text)
 
