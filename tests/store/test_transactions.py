@@ -677,6 +677,29 @@ async def test_a_connection_whose_begin_was_cancelled_is_not_lent_again(
     await connector.close()
 
 
+@pytest.mark.parametrize(
+    ("kind", "factory"), [("asyncpg", asyncpg.Connection), ("psycopg", psycopg.AsyncConnection)]
+)
+async def test_a_connection_whose_commit_was_not_answered_is_not_lent_again(
+    scene: Scene, kind: Any, factory: Any
+) -> None:
+    """The log had the end. Fault: the driver began each later transaction by a savepoint."""
+    connector = scene.store.connector(kind, factory, 1)
+
+    async def use(transaction: Any) -> str:
+        return str((await transaction.execute("select pg_backend_pid()::text"))[0][0])
+
+    async def use_to_the_end(transaction: Any) -> str:
+        await transaction.connection.execute("commit")  # of which the library does not learn
+        transaction.sent = True
+        return "the log has it"
+
+    assert await connector.within(use, None)
+    assert await connector.within(use_to_the_end, None) == "the log has it"
+    assert [await connector.within(use, None) for _ in range(2)]
+    await connector.close()
+
+
 async def test_a_lost_connection_that_the_code_caught_costs_no_attempt(scene: Scene) -> None:
     app, seen = App("hotel"), list[str]()
 

@@ -140,7 +140,10 @@ class AsyncpgConnector(Cleaning):
             taken = True
             session = AsyncpgSession(self.place, raw, isolation)
             try:
-                return _Outcome(await run_within(session, use), None)
+                result = await run_within(session, use)
+                if not session.committed:  # the log has the end; the answer was not read
+                    raw.terminate()
+                return _Outcome(result, None)
             except BaseException as error:
                 # If it was cancelled while it began, the driver does not know yet that it has.
                 if raw.is_closed() or raw.is_in_transaction() or not session.begun:

@@ -127,7 +127,8 @@ class _PsycopgConnector(_Lending[_Psycopg]):
     async def give_back(self, session: _Psycopg) -> None:
         connection = session.connection
         in_order = not connection.closed and connection.info.transaction_status == _IDLE
-        if not self._closed and in_order:
+        answered = session.committed or not session.sent
+        if not self._closed and in_order and answered:
             self._idle.append(connection)
             return
         await result_of(connection.close())
