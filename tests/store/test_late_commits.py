@@ -198,7 +198,7 @@ async def test_what_undoes_sees_a_commit_under_way(
 async def test_a_call_that_was_cancelled_with_a_commit_on_its_way_is_looked_at(
     scene: Scene,
 ) -> None:
-    """A result that could not be found, as the database is away, does not hold up the run."""
+    """While the database is away, the run waits: what follows may undo what has committed."""
     with Late(scene.url) as proxy, Late(scene.url) as data:
         app = App("bank")
         withdraw, _ = await made(scene, data, app, by_asyncpg, "elsewhere")
@@ -218,4 +218,7 @@ async def test_a_call_that_was_cancelled_with_a_commit_on_its_way_is_looked_at(
             while data.waits:
                 await asyncio.sleep(0.01)
             data.refuse()
+            while "TimerFired" not in [each.event.type for each in await handle.log()]:
+                await asyncio.sleep(0.05)
+            data.refuse(False)
             assert await handle.result() == "too late"
