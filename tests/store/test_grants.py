@@ -15,6 +15,7 @@ from holdfast.database.grants import lacking
 from holdfast.database.migrate import MigrationReport, migrate, plan
 from holdfast.database.scripts import load_scripts
 from holdfast.errors import DatabaseUnavailable, InsufficientRights
+from holdfast.insight.doctor import check_rights
 from holdfast.store.postgres import PostgresStore
 from holdfast.worker import Worker
 
@@ -232,6 +233,57 @@ async def test_what_a_role_lacks_is_named(
     apps, *sequences = await lacking(visitor, "holdfast")
     assert apps == "apps"
     assert "sequence subscriptions_subscription_id_seq" in sequences
+    await visitor.close()
+
+
+async def test_things_of_others_in_the_schema_are_neither_granted_nor_asked_for(
+    owner: asyncpg.Connection, role: str, empty_database_url: str
+) -> None:
+    """Fault: a role for workers could read and change each table that stood there."""
+    await migrate(owner, "holdfast")
+    await owner.execute("create table holdfast.salaries (id int generated always as identity)")
+    await owner.execute("create function holdfast.pay() returns int language sql return 1")
+    await owner.execute("revoke execute on function holdfast.pay from public")
+    await migrate(owner, "holdfast", grant_to=[role])
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    assert await lacking(visitor, "holdfast") == []
+    for statement in ("table holdfast.salaries", "select holdfast.pay()"):
+        with pytest.raises(asyncpg.InsufficientPrivilegeError):
+            await visitor.execute(statement)
+    await owner.execute("alter table holdfast.salaries enable row level security")
+    assert (await check_rights(visitor, "holdfast")).level == "ok"
+    await visitor.close()
+
+
+async def test_nothing_of_holdfast_is_left_out_of_a_grant(
+    owner: asyncpg.Connection, role: str, empty_database_url: str
+) -> None:
+    await migrate(owner, "holdfast", grant_to=[role])
+    visitor = await asyncpg.connect(url_of(empty_database_url, role))
+    left_out = await visitor.fetch(
+        """
+        select relname::text from pg_class
+        where relnamespace = 'holdfast'::regnamespace and case relkind
+            when 'S' then not has_sequence_privilege(oid, 'usage')
+            when 'r' then not (has_table_privilege(oid, 'select')
+                and has_table_privilege(oid, 'insert') and has_table_privilege(oid, 'update')
+                and has_table_privilege(oid, 'delete'))
+            else relkind not in ('i', 'c') end
+        union all select proname from pg_proc
+        where pronamespace = 'holdfast'::regnamespace and proacl is null
+        """
+    )
+    assert left_out == []
+    for kind in ("tables", "sequences", "functions"):
+        await owner.execute(f'revoke all on all {kind} in schema holdfast from public, "{role}"')
+    expected = await owner.fetchval(
+        """
+        select (select count(*) from pg_proc where pronamespace = 'holdfast'::regnamespace)
+            + count(*) from pg_class
+        where relnamespace = 'holdfast'::regnamespace and relkind in ('r', 'S')
+        """
+    )
+    assert len(await lacking(visitor, "holdfast")) == expected
     await visitor.close()
 
 

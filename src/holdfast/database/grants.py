@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
-from holdfast.database.scripts import in_schema
+from holdfast.database.scripts import in_schema, load_scripts
 from holdfast.errors import DatabaseUnavailable, InsufficientRights
 
 if TYPE_CHECKING:
@@ -40,29 +40,36 @@ from pg_class c, aclexplode(c.relacl) as a
 where c.relnamespace = $1::regnamespace and c.relname = 'runs' and a.privilege_type = 'INSERT'
     and a.grantee <> 0 and a.grantee <> c.relowner
 """
-_GRANTS = """
-grant usage on schema holdfast to {role};
-grant select, insert, update, delete on all tables in schema holdfast to {role};
-grant usage on all sequences in schema holdfast to {role};
-grant execute on all functions in schema holdfast to {role};
-"""
-_LACKING = """
-select c.relname::text
+# What is holdfast's own: users and extensions may have other things in the schema.
+_OWN = """
+select case relkind when 'S' then 'sequence' else 'table' end as kind, c.oid,
+    c.oid::regclass::text as place, c.relname::text as name
 from pg_class c
-where c.relnamespace = $1::regnamespace and c.relkind = 'r' and not (
-    has_table_privilege(c.oid, 'select') and (c.relname like 'schema!_%' escape '!'
-        or has_table_privilege(c.oid, 'insert') and has_table_privilege(c.oid, 'update')
-            and has_table_privilege(c.oid, 'delete')))
+where c.relnamespace = $1::regnamespace and c.relkind in ('r', 'S') and (
+    c.relname = any ($2::text[]) or exists (
+        select from pg_depend d
+        join pg_class t on t.oid = d.refobjid
+        where d.classid = 'pg_class'::regclass and d.objid = c.oid and d.deptype in ('a', 'i')
+            and c.relkind = 'S' and t.relname = any ($2::text[])))
 union all
-select 'sequence ' || c.relname
-from pg_class c
-where c.relnamespace = $1::regnamespace
-    and case c.relkind when 'S' then not has_sequence_privilege(c.oid, 'usage') end
-union all
-select 'function ' || p.proname
+select 'function', p.oid, p.oid::regprocedure::text, p.proname::text
 from pg_proc p
-where p.pronamespace = $1::regnamespace and not has_function_privilege(p.oid, 'execute')
-order by 1
+where p.pronamespace = $1::regnamespace and p.proname = any ($2::text[])
+    and not exists (
+        select from pg_depend d
+        where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
+"""
+_RIGHTS = {"table": "select, insert, update, delete", "sequence": "usage", "function": "execute"}
+_LACKING = f"""
+select case kind when 'table' then name else kind || ' ' || name end
+from ({_OWN}) as own
+where not case kind
+    when 'table' then has_table_privilege(oid, 'select') and (name like 'schema!_%' escape '!'
+        or has_table_privilege(oid, 'insert') and has_table_privilege(oid, 'update')
+            and has_table_privilege(oid, 'delete'))
+    when 'sequence' then has_sequence_privilege(oid, 'usage')
+    else has_function_privilege(oid, 'execute') end
+order by kind <> 'table', kind, name
 """
 
 
@@ -115,17 +122,31 @@ async def _become(connection: Connection, schema: str, owner: str) -> None:
         ) from error
 
 
-async def grant(connection: Connection, schema: str, roles: Sequence[str]) -> None:
-    """Grant rights on the schema to roles, and to the roles that already work with it.
+async def grant(
+    connection: Connection, schema: str, roles: Sequence[str], names: Collection[str]
+) -> None:
+    """Grant rights on what is holdfast's to roles, and to the roles that already work with it.
+
+    `names` are those of what its files make.
 
     Call it in the transaction that changed the schema. Raises InsufficientRights for a role that
     does not exist, or to which the caller may not grant anything.
     """
     holders = [row[0] for row in await connection.fetch(_HOLDERS, schema)]
+    if not (roles or holders):
+        return
+    places: dict[str, list[str]] = {kind: [] for kind in _RIGHTS}
+    for kind, _, place, _ in await connection.fetch(_OWN, schema, list(names)):
+        places[kind].append(place)
+    grants = [f'grant usage on schema "{schema}"'] + [
+        f"grant {_RIGHTS[kind]} on {kind} {', '.join(found)}"
+        for kind, found in places.items()
+        if found
+    ]
     for role in dict.fromkeys([*roles, *holders]):
         quoted = await connection.fetchval("select quote_ident($1)", role)
         try:
-            await connection.execute(in_schema(_GRANTS, schema).format(role=quoted))
+            await connection.execute("".join(f"{each} to {quoted};\n" for each in grants))
         except (asyncpg.UndefinedObjectError, asyncpg.InsufficientPrivilegeError) as error:
             raise InsufficientRights(
                 f"role {role!r} cannot be given its rights on schema {schema!r}: {error}. Nothing "
@@ -134,5 +155,6 @@ async def grant(connection: Connection, schema: str, roles: Sequence[str]) -> No
 
 
 async def lacking(connection: Connection, schema: str) -> list[str]:
-    """Return the tables, sequences and functions that the connection's role may not use."""
-    return [row[0] for row in await connection.fetch(_LACKING, schema)]
+    """Return holdfast's tables, sequences and functions that the connection's role may not use."""
+    names = load_scripts().names
+    return [row[0] for row in await connection.fetch(_LACKING, schema, list(names))]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import re
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -32,6 +31,7 @@ from holdfast.database.scripts import (
     check_schema_name,
     in_schema,
     load_scripts,
+    named_by,
 )
 from holdfast.database.waiting import describe_holders, locked_tables
 from holdfast.errors import InsufficientRights, MigrationFailed
@@ -71,7 +71,6 @@ left join pg_catalog.pg_index i on i.indexrelid = c.oid
 where n.nspname = $1 and c.relkind in ('r', 'i') and c.relname = any ($2::text[])
 order by 1
 """
-_NAME = re.compile(r"\bholdfast\.(\w+)")
 
 # A call that waits for a table is in the middle of a function of before, and would look for others
 # of before when the migration is over. Where that would lose what a worker has done, the call is
@@ -183,7 +182,7 @@ async def plan(
     )
     if not report.is_empty:
         async with connection.transaction():
-            await act_as_owner(connection, state, _named(scripts.migrations))
+            await act_as_owner(connection, state, named_by(scripts.migrations))
     return report
 
 
@@ -264,7 +263,7 @@ async def _migrate(
         missing, stale = state.missing(scripts), not state.has_functions(scripts)
         made = True
         if missing or stale:
-            made = await act_as_owner(connection, state, _named(scripts.migrations))
+            made = await act_as_owner(connection, state, named_by(scripts.migrations))
         await _lock_tables(connection, state, missing, attempt)
         for migration in missing:
             async with _refusals_of(str(migration), state):
@@ -273,7 +272,7 @@ async def _migrate(
         if stale:
             await _replace_functions(connection, scripts, state)
         if missing or stale or grant_to:
-            await grant(connection, schema, grant_to)
+            await grant(connection, schema, grant_to, scripts.names)
         if stale:
             with suppress(asyncpg.InsufficientPrivilegeError):  # sessions of other roles
                 async with connection.transaction():
@@ -289,7 +288,7 @@ async def _lock_tables(
 
     A lock that is taken later can deadlock with a worker that has it, and waits for one of these.
     """
-    names = list(_named(missing))
+    names = list(named_by(missing))
     tables = [row["name"] for row in await connection.fetch(_NAMED, state.schema, names)]
     order = {table: place for place, table in enumerate(attempt.held)}
     tables.sort(key=lambda table: order.get(table, len(order)))
@@ -299,10 +298,6 @@ async def _lock_tables(
         lock = f"lock table {table} in access exclusive mode{' nowait' if left < 0.001 else ''}"
         async with _refusals_of(f"locking {table}", state), _waiting(connection, left, [table]):
             await connection.execute(lock)
-
-
-def _named(migrations: Sequence[Migration]) -> set[str]:
-    return {name for each in migrations for name in _NAME.findall(each.body)}
 
 
 @asynccontextmanager

@@ -20,6 +20,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -74,6 +75,7 @@ SETTINGS: Final = {
 
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _RESERVED_SCHEMAS = frozenset({"information_schema", "public"})
+_NAME = re.compile(r"\bholdfast\.(\w+)")
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _TRANSACTION = re.compile(r"^begin;\n(.*)^commit;\s*\Z", re.MULTILINE | re.DOTALL)
 _FUNCTION = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
@@ -140,6 +142,11 @@ class Scripts(msgspec.Struct, frozen=True):
         return tuple(sorted(names))
 
     @property
+    def names(self) -> frozenset[str]:
+        """The names of all that the files make, and of all else that they name in the schema."""
+        return named_by(self.migrations).union(self.function_names)
+
+    @property
     def checksum(self) -> str | None:
         """A digest of the repeatable files, which changes with any of them; None without any."""
         if not self.functions:
@@ -148,6 +155,11 @@ class Scripts(msgspec.Struct, frozen=True):
         for file in self.functions:
             digest.update(f"{file.name}\0{file.text}\0".encode())
         return digest.hexdigest()
+
+
+def named_by(migrations: Sequence[Migration]) -> frozenset[str]:
+    """Return the names of the tables, indexes, sequences and functions that migrations name."""
+    return frozenset(name for each in migrations for name in _NAME.findall(each.body))
 
 
 @functools.cache

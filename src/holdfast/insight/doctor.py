@@ -8,6 +8,7 @@ from uuid import uuid4
 
 from holdfast.database.grants import lacking
 from holdfast.database.schema import check_schema as refuse_schema
+from holdfast.database.scripts import load_scripts
 from holdfast.errors import ConfigurationError, DatabaseError, SchemaMissing, SchemaOutdated
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.findings import Finding
@@ -67,7 +68,7 @@ select coalesce(n_dead_tup, 0) from pg_stat_user_tables where schemaname = $1 an
 # Whose rows the role neither sees nor may write.
 _HIDDEN = """
 select c.relname::text from pg_class c
-where c.relnamespace = $1::regnamespace
+where c.relnamespace = $1::regnamespace and c.relname = any ($2::text[])
     and case c.relkind when 'r' then row_security_active(c.oid) end
     and not exists (select from pg_policy p where p.polrelid = c.oid)
 order by 1
@@ -108,7 +109,9 @@ async def check_rights(connection: Connection, schema: str) -> Finding:
     """Check that the role may use everything that the engine uses."""
     without = await lacking(connection, schema)
     role = await connection.fetchval("select current_user")
-    if not without and (hidden := [row[0] for row in await connection.fetch(_HIDDEN, schema)]):
+    names = list(load_scripts().names)
+    rows = [] if without else await connection.fetch(_HIDDEN, schema, names)
+    if hidden := [row[0] for row in rows]:
         return Finding(
             "rights",
             "fail",
