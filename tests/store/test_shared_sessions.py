@@ -25,6 +25,7 @@ select (select count(*) from pg_prepared_statements where name = 'q'),
     to_regclass('pg_temp.left_behind'), current_setting('work_mem'),
     current_setting('statement_timeout'), session_user = current_user
 """
+SLEEP = "do $$ begin raise notice 'begun'; perform pg_sleep(60); end $$"
 
 
 async def again(url: str, connection: asyncpg.Connection) -> bool:
@@ -66,9 +67,10 @@ async def test_a_session_that_is_not_as_new_is_closed(database_url: str) -> None
     coded = await asyncpg.connect(database_url)
     await coded.set_type_codec("json", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
     assert not await again(database_url, coded)
-    busy = await asyncpg.connect(database_url)
-    call = asyncio.create_task(busy.execute("select pg_sleep(60)"))
-    await asyncio.sleep(0)
+    busy, begun = await asyncpg.connect(database_url), asyncio.Event()
+    busy.add_log_listener(lambda *_: begun.set())
+    call = asyncio.create_task(busy.execute(SLEEP))
+    await begun.wait()  # a cancel that comes before is ignored
     call.cancel()
     await asyncio.wait([call])
     assert not await again(database_url, busy)
