@@ -46,15 +46,6 @@ from holdfast.runtime.turn.outcome import raised
 from holdfast.types import Event
 from holdfast.values.names import is_same_name
 
-CHANGED: Final = (
-    "the code has changed under this run: keep the old name (name=…, aliases=[…]), take the new "
-    "path in new runs only (ctx.patched), roll the code back, or allow it (App(careful=False)); "
-    "after a roll-back, correct the newer code, or fork the run from before that call"
-)
-CHANGED_AND_RAISED: Final = (
-    "the code has changed under this run: correct it, roll it back, take the new path in new runs "
-    "only (ctx.patched), or let the run fail (App(careful=False))"
-)
 _NAMED_LEFT: Final = 3  # how many calls a message names
 
 
@@ -347,25 +338,24 @@ def _listed(names: Iterable[str]) -> str:
     return " or ".join(map(repr, names))
 
 
-def differences(log: VirtualLog, instance: Instance) -> tuple[list[str], list[str]]:
-    """Return two lists: warnings, and differences that are errors if the code must be strict."""
-    warnings: list[str] = []
-    others: list[str] = []
+def differences(log: VirtualLog, instance: Instance) -> list[str]:
+    """Return all differences of code and log in words."""
+    found: list[str] = []
     if log.python not in (None, PYTHON):
-        warnings.append(f"the run was begun on Python {log.python}, and this is Python {PYTHON}")
+        found.append(f"the run was begun on Python {log.python}, and this is Python {PYTHON}")
     # A fork has results of calls that come later.
     forked = instance.seed != instance.info.run_id
     if not forked and (unused := instance.history.unused()):
-        others.append(
+        found.append(
             f"the log has calls that the code does not make, or not yet: {', '.join(unused)}"
         )
     if (dropped := dropped_update(instance)) is not None:
-        others.append(dropped.text)
-    others += [
+        found.append(dropped.text)
+    found += [
         f"update {update_id} was answered, and its handler does more now, which is left out"
         for update_id in instance.history.overrun
     ]
-    return warnings, others
+    return found
 
 
 def renamed_signal(log: Sequence[Event], instance: Instance) -> list[str]:

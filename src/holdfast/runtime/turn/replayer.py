@@ -15,7 +15,6 @@ from holdfast.definitions.entities import Entity
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError, PayloadError
 from holdfast.events import (
-    CALL_COMMANDS,
     CHILD_CANCEL,
     COMMANDS,
     SIGNAL_SENT,
@@ -38,7 +37,7 @@ from holdfast.events import (
 from holdfast.runtime.code.begun import call_begun, write_begun
 from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.commands import Commands
-from holdfast.runtime.code.history import CALLS, DECISIONS
+from holdfast.runtime.code.history import DECISIONS
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Executions, Restored
@@ -47,21 +46,15 @@ from holdfast.runtime.code.values import RAISED, Values, handlers_that_raised, i
 from holdfast.runtime.log.virtual_log import VirtualLog, in_delivery_order
 from holdfast.runtime.loop.tasks import WorkflowTimer
 from holdfast.runtime.turn.checking import Check, check_end, replay_to_end, watch
-from holdfast.runtime.turn.divergence import (
-    CHANGED,
-    CHANGED_AND_RAISED,
-    Reason,
-    differences,
-    dropped_update,
-    ended_early,
-    misraised_call,
-    misraised_update,
-    missed_signal,
-    renamed_signal,
-    repeated_by_call,
-    repeated_by_commands,
-    waits_in_vain,
+from holdfast.runtime.turn.comparing import (
+    after_replay,
+    before_calls,
+    before_end,
+    before_wait,
+    difference,
+    without_repeated,
 )
+from holdfast.runtime.turn.divergence import Reason
 from holdfast.runtime.turn.outcome import raised
 from holdfast.types import Event, Finish, Suspend, TurnCommit
 
@@ -276,12 +269,6 @@ class Replayer:
             event for event in log.fresh if event.type not in dropped and call_begun(event) is None
         ]
 
-    def refuse(self, error: DeterminismError) -> None:
-        """Stop the code with an error, and drop the facts that it has added to the log."""
-        self.broken = error
-        log = self.log
-        log.fresh = [event for event in log.fresh if event.type in STEPS]
-
     # Changed code
 
     def is_doubtful(self) -> bool:  # a property would be slower, and each input asks
@@ -291,31 +278,21 @@ class Replayer:
         caught: Caught | None = self.instance.ledgers.get(Caught)
         return caught is not None and caught.misraised is not None
 
-    def compare(self, *, strict: bool) -> list[str]:
-        """Return warnings about differences of code and log; with `strict` they are an error."""
-        found = [text for each in differences(self.log, self.instance) for text in each]
-        if strict and found:
-            early, unused = ended_early(self.instance), self.instance.history.unused()
-            text = "; ".join(found if early is None else [early.text, *found])
-            reason = early or Reason(text, unused[0] if unused else None)
-            self.broken = self._difference(reason._replace(text=text))
-        return found + renamed_signal(self.log.durable or (), self.instance)
+    def refuse(self, reason: Reason | None) -> None:
+        """Raise DeterminismError for code that may not continue, and drop the facts that it added.
 
-    def check_commands(self) -> None:
-        """Raise DeterminismError if a fresh command may be in the log under another name.
-
-        Or if a handler has ended before its recorded calls, or code cleans up after what older code
-        did not raise.
+        Do nothing without a reason, or if the run may continue in spite of it.
         """
-        self._refuse(misraised_update(self.instance) or misraised_call(self.instance))
-        self._refuse(repeated_by_commands(self.instance, self.log.fresh))
+        if reason is None or not self._careful:
+            return
+        log, self.broken = self.log, difference(self.instance, reason)
+        log.fresh = [event for event in log.fresh if event.type in STEPS]
+        raise self.broken
 
     def check_calls(self, calls: list[Call]) -> None:
         """Raise DeterminismError if a step may be in the log under another name."""
         try:
-            self._refuse(misraised_call(self.instance))
-            for call in calls:
-                self._refuse(repeated_by_call(self.instance, call))
+            self.refuse(before_calls(self.instance, calls))
         except DeterminismError:
             self.executions.forget(calls)
             raise
@@ -325,45 +302,21 @@ class Replayer:
 
         A cancel ends a run in any case. New commands are then dropped if they may be in the log.
         """
-        log = self.log
-        history = self.instance.history
+        instance = self.instance
+        history = instance.history
         if self.unexplained or history.replayed or history.left_out:
-            self._refuse(misraised_update(self.instance) or misraised_call(self.instance))
-            self._refuse(ended_early(self.instance))
-        if self.unexplained and self._careful and repeated_by_commands(self.instance, log.fresh):
-            new = {event.key for event in log.fresh if event.type in CALLS}
-            log.fresh = [
-                event
-                for event in log.fresh
-                if event.type not in CALL_COMMANDS or event.key not in new
-            ]
+            self.refuse(before_end(instance))
+        if self.unexplained and self._careful:
+            self.log.fresh = without_repeated(instance, self.log.fresh)
 
     def check_waiting(self) -> None:
         """Raise DeterminismError if the code waits for what older code has cancelled.
 
         Or if it may know a recorded signal under another name.
         """
-        commands = self.instance.find(Commands)
-        if commands is not None and commands.taken_back:
-            self._refuse(waits_in_vain(commands, self.instance.loop))
-        if self.unexplained:
-            self._refuse(missed_signal(self.instance))
-
-    def _refuse(self, reason: Reason | None) -> None:
-        if reason is not None and self._careful:
-            error = self._difference(reason)
-            self.refuse(error)
-            raise error
-
-    def _difference(self, reason: Reason) -> DeterminismError:
-        """Return the error for a difference of code and log, with what the code has raised."""
-        cause = reason.cause or raised(self.instance)
-        advice = CHANGED
-        if cause is not None:
-            advice = f"{CHANGED_AND_RAISED}\n{describe(cause).format().rstrip()}"
-        error = DeterminismError(f"{reason.text}; {advice}", line=reason.line, key=reason.key)
-        error.__cause__ = cause
-        return error
+        commands: Commands | None = self.instance.ledgers.get(Commands)
+        if self.unexplained or (commands is not None and commands.taken_back):
+            self.refuse(before_wait(self.instance, unexplained=self.unexplained))
 
     # Commits
 
@@ -584,7 +537,7 @@ class Replayer:
                 feed(event)
             self.unexplained = history.is_behind
             if Updates in instance.ledgers:
-                self._refuse(dropped_update(instance) or misraised_update(instance))
+                self.refuse(after_replay(instance))
         except DeterminismError as error:
             self.broken = error
             self.log.fresh.clear()

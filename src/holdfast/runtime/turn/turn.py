@@ -21,6 +21,7 @@ from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import is_taken_away
 from holdfast.runtime.loop.user_code import line_of_task
 from holdfast.runtime.turn.checking import Check
+from holdfast.runtime.turn.comparing import before_commands, compare
 from holdfast.runtime.turn.effects import Effects, State
 from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
 from holdfast.runtime.turn.replayer import Replayer
@@ -142,8 +143,10 @@ class Turn:
     def begin(self) -> Effects:
         """Start at the end of the log."""
         replayer = self._replayer
-        if replayer.log.python is not None and not replayer.closed and replayer.broken is None:
-            self._warn(replayer.compare(strict=self._strict))
+        log = replayer.log
+        if log.python is not None and not replayer.closed and replayer.broken is None:
+            found, replayer.broken = compare(log, replayer.instance, strict=self._strict)
+            self._warn(found)
         return self._pump()
 
     def step_completed(
@@ -428,7 +431,10 @@ class Turn:
         ended = instance.loop.ended
         doubtful = ended or replayer.is_doubtful()
         if doubtful and not log.committing:
-            replayer.check_end() if ended else replayer.check_commands()
+            if ended:
+                replayer.check_end()
+            else:
+                replayer.refuse(before_commands(instance, log.fresh))
         steps, executions = instance.steps, replayer.executions
         if steps.given_up:
             self._cancel += tuple(executions.cancel(steps, log.certain))
