@@ -39,6 +39,8 @@ _PAUSE_SECONDS = 0.001  # between two calls that wake the same workers
 _WAKING = (WORK_TOPIC, *HINTED_TOPICS)
 _LAST_SECONDS = 2.0  # for the wake-ups that wait when a notifier stops
 
+BRIEF_MILLIS: Final = 50  # for each lock, in calls that keep others waiting
+
 lock_millis: Final[ContextVar[int | None]] = ContextVar("holdfast_lock_millis", default=None)
 """For how long a call of this context waits for each lock; None: as long as it may take."""
 
@@ -68,7 +70,7 @@ class BriefLocks:
 
     __slots__ = ("_millis", "_token")
 
-    def __init__(self, millis: int = 50) -> None:
+    def __init__(self, millis: int = BRIEF_MILLIS) -> None:
         self._millis = millis
         self._token: Token[int | None] | None = None
 

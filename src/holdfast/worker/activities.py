@@ -24,7 +24,7 @@ from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyActivity
 from holdfast.errors import PayloadLocked, WorkerLost
 from holdfast.retry import RecordedRetry
-from holdfast.store.shared_calls import BriefLocks
+from holdfast.store.shared_calls import BRIEF_MILLIS
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.claimer import Room
@@ -195,11 +195,12 @@ class Reporter(EndReporter[ActivityEnd, ActivityOutcome]):
     what = "activities"
 
     async def _send(self, ends: list[ActivityEnd]) -> Sequence[ActivityOutcome]:
-        with self._lending(len(ends)), BriefLocks():
+        with self._lending(len(ends)):
             ended = await repeated(
                 lambda: self._store.end_activities(self._worker_id, ends),
                 self._clock,
                 f"reporting {len(ends)} {self.what}",
+                BRIEF_MILLIS,
             )
         if ended.notices:
             self._notify(ended.notices)

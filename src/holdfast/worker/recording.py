@@ -19,6 +19,7 @@ from uuid import UUID, uuid4
 
 from holdfast.errors import DatabaseUnavailable, LockTimeout, TransientDatabaseError
 from holdfast.store.port import Store
+from holdfast.store.shared_calls import lock_millis
 from holdfast.types import (
     HEAVY,
     Ahead,
@@ -61,15 +62,17 @@ class _Timed(Protocol):
 Timed = TypeVar("Timed", bound=_Timed)
 
 
-async def repeated(call: Callable[[], Awaitable[Timed]], clock: Clock, what: str) -> Timed:
+async def repeated(
+    call: Callable[[], Awaitable[Timed]], clock: Clock, what: str, lock_wait: int | None = None
+) -> Timed:
     """Make a call; repeat it until there is an answer. `what` names it in the log.
 
-    The clock learns the engine's time from the answer. Raises LockTimeout for a call that is not to
-    wait for the locks of other transactions.
+    The clock learns the engine's time from the answer. Raises LockTimeout if the call waits for a
+    lock of another transaction for longer than `lock_wait` milliseconds.
     """
     backoff: Backoff | None = None
     while True:
-        sent = clock.local()
+        limit, sent = lock_millis.set(lock_wait), clock.local()
         try:
             answer = await call()
         except LockTimeout:
@@ -81,6 +84,8 @@ async def repeated(call: Callable[[], Awaitable[Timed]], clock: Clock, what: str
         else:
             clock.observe(sent, clock.local(), answer.now)
             return answer
+        finally:
+            lock_millis.reset(limit)
 
 
 class Batcher(Generic[T]):

@@ -26,7 +26,6 @@ from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow
 from holdfast.errors import PayloadLocked
 from holdfast.store.port import Store
-from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import (
     ClaimedTask,
     Notice,
@@ -143,8 +142,9 @@ class StepReporter(EndReporter[StepTaskEnd, StepTaskOutcome]):
             return self._store.end_step_tasks(self._worker_id, ends, taker, patience=next(patience))
 
         lent = len(ends) - (0 if taker is None else kept)
-        with self._lending(lent), BriefLocks(_LOCK_MILLIS):
-            ended = await repeated(call, self._clock, f"reporting {len(ends)} {self.what}")
+        what = f"reporting {len(ends)} {self.what}"
+        with self._lending(lent):
+            ended = await repeated(call, self._clock, what, _LOCK_MILLIS)
         if ended.notices:
             self._notify(ended.notices)
         self._brings_work = bool(ended.tasks)
