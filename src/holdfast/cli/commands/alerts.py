@@ -48,15 +48,12 @@ async def list_alerts(link: Link, *, active: bool) -> Answer:
 
 def _table(found: list[AlertInfo], now: int) -> Table:
     """Return alerts as a table, a row each."""
-    from rich.table import Table
-
+    from holdfast.cli.render.console import folding, table
     from holdfast.insight.alerts import rule_text, state_text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("", "alert", "app", "begins when", "topic", "seen"):
-        table.add_column(column, overflow="fold")
+    shown = table(folding("", "alert", "app", "begins when", "topic", "seen"))
     for each in found:
         state = "[red]ACTIVE[/]" if each.is_active else "ok"
         texts = (each.rule.name, each.app, rule_text(each.app, each.rule), each.rule.topic)
-        table.add_row(state, *texts, state_text(each, now))
-    return table
+        shown.add_row(state, *texts, state_text(each, now))
+    return shown

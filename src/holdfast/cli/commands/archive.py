@@ -192,18 +192,16 @@ def _reference(text: str) -> UUID | tuple[str, str]:
 
 
 def _table(entries: list[ArchiveEntry]) -> Table:
-    from rich.table import Table
     from rich.text import Text
 
+    from holdfast.cli.render.console import table, whole
     from holdfast.cli.render.runs import STYLES
     from holdfast.insight.wording import moment, shorten
     from holdfast.values.moments import to_micros
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("run", "workflow", "key", "state", "created", "ended"):
-        table.add_column(column, overflow="ellipsis", no_wrap=column in ("run", "created", "ended"))
+    shown = table(whole("run"), ["workflow", "key", "state"], whole("created", "ended"))
     for each in entries:
-        table.add_row(
+        shown.add_row(
             str(each.run_id),
             each.name,
             shorten(each.key or "", 24),
@@ -211,4 +209,4 @@ def _table(entries: list[ArchiveEntry]) -> Table:
             moment(to_micros(each.created_at)),
             moment(to_micros(each.completed_at)),
         )
-    return table
+    return shown

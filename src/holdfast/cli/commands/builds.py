@@ -195,15 +195,10 @@ def _moved(moved: MovedRuns, build: str | None) -> Answer:
 
 def _table(found: list[BuildInfo]) -> Table:
     """Return builds as a table, a row each."""
-    from rich.table import Table
+    from holdfast.cli.render.console import folding, numbers, table, whole
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("app", overflow="fold")
-    table.add_column("build", overflow="fold")
-    table.add_column("new runs", no_wrap=True)
-    table.add_column("open runs", justify="right", no_wrap=True)
-    table.add_column("workers", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    counts = numbers("open runs", "workers")
+    shown = table(folding("app", "build"), whole("new runs"), counts, folding(""))
     for each in found:
         share = "" if each.ramp_percent is None else f"{each.ramp_percent:g}%"
         state = "safe to stop" if each.safe_to_stop else ""
@@ -212,5 +207,5 @@ def _table(found: list[BuildInfo]) -> Table:
         if each.open_runs and not each.workers:
             state = "[red]no worker[/]"
         new = "current" if each.is_current else share
-        table.add_row(each.app, each.build, new, f"{each.open_runs:,}", str(each.workers), state)
-    return table
+        shown.add_row(each.app, each.build, new, f"{each.open_runs:,}", str(each.workers), state)
+    return shown

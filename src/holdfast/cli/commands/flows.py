@@ -188,18 +188,13 @@ def _report(flows: Sequence[CompiledFlow]) -> None:
 
 
 def _table(found: Sequence[FlowInfo], now: int) -> Table:
-    from rich.table import Table
-
+    from holdfast.cli.render.console import numbers, table, whole
     from holdfast.insight.wording import ago
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("flow", no_wrap=True)
-    for column in ("version", "steps", "open runs"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("from", no_wrap=True)
-    table.add_column("compiled", justify="right", no_wrap=True)
+    counts = numbers("version", "steps", "open runs")
+    shown = table(whole("flow"), counts, whole("from"), numbers("compiled"))
     for each in found:
-        table.add_row(
+        shown.add_row(
             each.name,
             str(each.version),
             f"{each.steps:,}",
@@ -207,7 +202,7 @@ def _table(found: Sequence[FlowInfo], now: int) -> Table:
             "code" if each.from_code else "SQL",
             ago(each.created_at, now),
         )
-    return table
+    return shown
 
 
 def _flow_options(shape: FlowShape) -> str:

@@ -241,25 +241,19 @@ def _limit(
 
 def _table(found: list[LimitInfo]) -> Table:
     """Return limits as a table, a row each."""
-    from rich.table import Table
-
+    from holdfast.cli.render.console import folding, numbers, table, whole
     from holdfast.insight.limits import limit_text, waiting_text
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("limit", overflow="fold")
-    table.add_column("held", justify="right", no_wrap=True)
-    table.add_column("used", justify="right", no_wrap=True)
-    table.add_column("full keys", justify="right", no_wrap=True)
-    table.add_column("waiting", justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    counts = numbers("held", "used", "full keys", "waiting")
+    shown = table(folding("limit"), counts, whole(""))
     for each in found:
-        counts = each.rule.kind == "concurrency"
-        table.add_row(
+        is_held = each.rule.kind == "concurrency"
+        shown.add_row(
             limit_text(each.rule),
-            str(each.held) if counts else "",
+            str(each.held) if is_held else "",
             "" if each.used is None else f"{each.used:,}",
-            str(each.full_keys) if counts else "",
+            str(each.full_keys) if is_held else "",
             waiting_text(each),
             "in code" if each.is_declared else "",
         )
-    return table
+    return shown

@@ -178,18 +178,14 @@ def _warning(scope: Scope, name: str, similar: Sequence[str]) -> str:
 
 def _table(scope: Scope, found: Sequence[Served], now: int) -> Table:
     """Return queues or workflows as a table, a row each."""
-    from rich.table import Table
+    from holdfast.cli.render.console import folding, numbers, table, whole
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column(scope, no_wrap=True)
-    if scope == "workflow":
-        table.add_column("versions", no_wrap=True)
-    table.add_column("workers", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    names = (scope, "versions") if scope == "workflow" else (scope,)
+    shown = table(whole(*names), numbers("workers"), folding(""))
     for each in found:
         versions = [", ".join(map(str, each.versions))] if scope == "workflow" else []
-        table.add_row(each.name, *versions, str(each.workers), _notes(each, now))
-    return table
+        shown.add_row(each.name, *versions, str(each.workers), _notes(each, now))
+    return shown
 
 
 def _notes(served: Served, now: int) -> Text:

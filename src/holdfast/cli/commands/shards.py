@@ -148,16 +148,12 @@ async def _changed(database: Database, schema: str, change: Change) -> tuple[Sha
 
 
 def _table(found: list[ShardSummary]) -> Table:
-    from rich.table import Table
+    from holdfast.cli.render.console import folding, table, whole
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("shard", "state"):
-        table.add_column(column, no_wrap=True)
-    for column in ("runs", "to send", "database"):
-        table.add_column(column, overflow="fold")
+    shown = table(whole("shard", "state"), folding("runs", "to send", "database"))
     for each in found:
         runs = ", ".join(f"{count:,} {status}" for status, count in each.runs.items())
         waiting = f"{each.forwards:,}" if each.forwards else ""
         said = each.database if each.message is None else f"{each.database}: {each.message}"
-        table.add_row(str(each.number), each.state, runs, waiting, with_database(said))
-    return table
+        shown.add_row(str(each.number), each.state, runs, waiting, with_database(said))
+    return shown

@@ -100,24 +100,20 @@ def _write_preview(shares: list[SweepShare], now: int, database: str) -> None:
 
 
 def _table(shares: list[SweepShare], now: int) -> Table:
-    from rich.table import Table
-
+    from holdfast.cli.render.console import folding, numbers, table
     from holdfast.insight.wording import ago
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("workflow", overflow="fold")
-    for column in ("to delete", "kept", "oldest due"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("kept because", overflow="fold")
+    counts = numbers("to delete", "kept", "oldest due")
+    shown = table(folding("workflow"), counts, folding("kept because"))
     for each in shares:
-        table.add_row(
+        shown.add_row(
             each.name,
             f"{each.due - each.kept:,}",
             f"{each.kept:,}",
             "" if each.oldest is None else ago(each.oldest, now),
             _reasons(each),
         )
-    return table
+    return shown
 
 
 def _reasons(share: SweepShare) -> str:

@@ -239,24 +239,20 @@ def _acted(ids: tuple[int, ...], done: str, count: int) -> Answer:
 
 
 def _table(found: list[Subscription]) -> Table:
-    from rich.table import Table
-
+    from holdfast.cli.render.console import folding, numbers, table
     from holdfast.codec import encode
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("id", justify="right", no_wrap=True)
-    for name in ("pattern", "match", "target", "of"):
-        table.add_column(name, overflow="fold")
+    shown = table(numbers("id"), folding("pattern", "match", "target", "of"))
     for each in found:
         paused = f", paused by {each.paused_by}" if each.paused_at is not None else ""
-        table.add_row(
+        shown.add_row(
             str(each.subscription_id),
             each.pattern,
             "" if each.match is None else encode(each.match),
             f"run {each.run_id}" if each.target is None else target_text(each.target),
             ("a run" if each.run_id else f"code of {each.app}" if each.app else "a user") + paused,
         )
-    return table
+    return shown
 
 
 def target_text(target: EventTarget) -> str:
@@ -271,13 +267,11 @@ def target_text(target: EventTarget) -> str:
 
 
 def _deliveries(found: list[DeliveryRecord]) -> Table:
-    from rich.table import Table
+    from holdfast.cli.render.console import folding, table
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("id", "topic", "event", "attempts", "state", "url", "error"):
-        table.add_column(name, overflow="fold")
+    shown = table(folding("id", "topic", "event", "attempts", "state", "url", "error"))
     for each in found:
-        table.add_row(
+        shown.add_row(
             str(each.delivery_id),
             each.topic,
             each.event_id,
@@ -286,7 +280,7 @@ def _deliveries(found: list[DeliveryRecord]) -> Table:
             each.url or "",
             each.error or "",
         )
-    return table
+    return shown
 
 
 def _reached(published: Published) -> str:

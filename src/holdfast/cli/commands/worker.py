@@ -298,26 +298,16 @@ async def list_workers(link: Link) -> Answer:
 
 
 def _table(workers: list[WorkerInfo], now: int) -> Table:
-    from rich.table import Table
-
+    from holdfast.cli.render.console import folding, numbers, table, whole
     from holdfast.insight.wording import ago, length
 
-    table = Table(box=None, pad_edge=False, header_style="dim")
     with_shards = any(each.shard is not None for each in workers)
-    for column in (
-        "worker",
-        *(["shard"] if with_shards else []),
-        "queues",
-        "workflows and activities",
-    ):
-        table.add_column(column, overflow="fold")
-    for column in ("runs", "threads", "up", "heard"):
-        table.add_column(column, justify="right", no_wrap=True)
     with_redis = any(each.hints is not None for each in workers)
-    if with_redis:
-        table.add_column("redis", no_wrap=True)
+    names = ("worker", *(["shard"] if with_shards else []), "queues", "workflows and activities")
+    counts = numbers("runs", "threads", "up", "heard")
+    shown = table(folding(*names), counts, whole("redis") if with_redis else [])
     for each in workers:
-        table.add_row(
+        shown.add_row(
             each.worker_id,
             *([str(each.shard)] if with_shards else []),
             ", ".join(each.queues),
@@ -328,7 +318,7 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
             ago(each.heard_at, now),
             *([_REDIS[each.hints]] if with_redis else []),
         )
-    return table
+    return shown
 
 
 def _threads(use: ThreadUse | None) -> str:

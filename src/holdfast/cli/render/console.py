@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,8 @@ from holdfast.types import JSON, Value
 from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, JustifyMethod
+    from rich.table import Column, Table
 
 
 _WIDTH = 120  # characters, if stdout is not a terminal
@@ -31,6 +33,32 @@ def console() -> Console:
         reconfigure(errors="replace")
     width = None if sys.stdout.isatty() else _WIDTH
     return Console(width=width, highlight=False, emoji=False)
+
+
+def table(*columns: Iterable[Column | str]) -> Table:
+    """Return a table without lines, with these columns; `folding` and the like make them."""
+    from rich.table import Table
+
+    return Table(*chain(*columns), box=None, pad_edge=False, header_style="dim")
+
+
+def folding(*names: str) -> list[Column]:
+    """Return columns whose cells continue in the next line if they are too long."""
+    from rich.table import Column
+
+    return [Column(name, overflow="fold") for name in names]
+
+
+def whole(*names: str, justify: JustifyMethod = "left") -> list[Column]:
+    """Return columns whose cells are never wrapped."""
+    from rich.table import Column
+
+    return [Column(name, justify=justify, no_wrap=True) for name in names]
+
+
+def numbers(*names: str) -> list[Column]:
+    """Return columns of numbers and times: they stand at the right, and are never wrapped."""
+    return whole(*names, justify="right")
 
 
 # Values of others stand in a log. None may move the cursor of who reads it, or rename the window.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.cli.render.console import console, plain, write_json
+from holdfast.cli.render.console import console, folding, numbers, plain, table, whole, write_json
 from holdfast.codec import raw
 from holdfast.insight.limits import use_text
 from holdfast.insight.wording import ago, count_text, length, several
@@ -24,14 +24,9 @@ WIDEST: Final = 60  # characters of a payload
 
 def queue_table(found: Sequence[QueueInfo], counted: Sequence[QueueMetrics], now: int) -> Table:
     """Return message queues as a table, a row each."""
-    from rich.table import Table
-
     counts = {each.name: each for each in counted}
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("queue", overflow="fold")
-    for name in ("due", "oldest", "delayed", "in flight", "dead"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("", no_wrap=True)
+    times = numbers("due", "oldest", "delayed", "in flight", "dead")
+    shown = table(folding("queue"), times, whole(""))
     for info in found:
         count = counts.get(info.settings.name)
         cells = ["", "", "", "", ""]
@@ -42,8 +37,8 @@ def queue_table(found: Sequence[QueueInfo], counted: Sequence[QueueMetrics], now
                 "" if since is None else length(now - since),
                 *(count_text(count, name) for name in ("delayed", "in_flight", "dead")),
             ]
-        table.add_row(info.settings.name, *cells, ", ".join(_marks(info)))
-    return table
+        shown.add_row(info.settings.name, *cells, ", ".join(_marks(info)))
+    return shown
 
 
 def _marks(info: QueueInfo) -> list[str]:
@@ -105,20 +100,14 @@ def message_lines(message: FoundMessage, now: int) -> list[str]:
 
 def message_table(found: Sequence[ListedMessage], now: int, *, dead: bool = False) -> Table:
     """Return messages as a table, a row each."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("message", no_wrap=True)
-    table.add_column("state", no_wrap=True)
-    table.add_column("receives" if dead else "attempts", justify="right", no_wrap=True)
-    table.add_column("payload", overflow="fold")
-    table.add_column("error", overflow="fold")
+    attempts = numbers("receives" if dead else "attempts")
+    shown = table(whole("message", "state"), attempts, folding("payload", "error"))
     for each in found:
         text = each.payload if len(each.payload) <= WIDEST else f"{each.payload[:WIDEST]}…"
         named = text if each.group is None else f"{each.group}: {text}"
         times = each.receives if dead else str(each.attempts)
-        table.add_row(str(each.message_id), _state(each, now), times, named, each.error or "")
-    return table
+        shown.add_row(str(each.message_id), _state(each, now), times, named, each.error or "")
+    return shown
 
 
 def write_messages(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.cli.render.console import CONTROLS
+from holdfast.cli.render.console import CONTROLS, numbers, table, whole
 from holdfast.insight.shapes import event_shape, run_shape, shown_details
 from holdfast.insight.spans import error_text, read_json
 from holdfast.insight.traces import find_trace
@@ -59,18 +59,11 @@ def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
     the run. `in queue` is the time from when it could begin until a worker took it, `took` that
     from then until its end. Names and keys are cut before anything else.
     """
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in ("run", "workflow", "key", "state"):
-        may_be_cut = column in ("workflow", "key")
-        table.add_column(column, no_wrap=not may_be_cut, overflow="ellipsis")
+    times = numbers("started", "in queue", "took")
+    shown = table(whole("run"), ["workflow", "key"], whole("state"), times)
     id_from = 0 if width >= _ROOM_FOR_IDS else -_ID_END
-    table.add_column("started", justify="right", no_wrap=True)
-    table.add_column("in queue", justify="right", no_wrap=True)
-    table.add_column("took", justify="right", no_wrap=True)
     for run in runs:
-        table.add_row(
+        shown.add_row(
             str(run.run_id)[id_from:],
             run.handler,
             shorten(run.key or "", 24),
@@ -78,7 +71,7 @@ def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
             ago(run.created_at, now),
             *queued_and_worked(run, now),
         )
-    return table
+    return shown
 
 
 def state_text(run: RunRecord) -> Text:

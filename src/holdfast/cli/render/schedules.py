@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from holdfast.cli.render.console import plain
+from holdfast.cli.render.console import numbers, plain, table, whole
 from holdfast.codec import raw
 from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import ago, length, several
@@ -52,24 +52,17 @@ def bucket_object(bucket: Bucket) -> dict[str, object]:
 
 def schedules_table(found: Sequence[ScheduleRecord], now: int) -> Table:
     """Return schedules as a table."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    table.add_column("schedule", no_wrap=True)
-    table.add_column("fires")
-    table.add_column("target")
-    for column in ("last", "next"):
-        table.add_column(column, justify="right", no_wrap=True)
+    shown = table(whole("schedule"), ["fires", "target"], numbers("last", "next"))
     for each in found:
         last = "" if each.last_tick_at is None else ago(each.last_tick_at, now)
-        table.add_row(
+        shown.add_row(
             each.name,
             describe_when(each.when),
             target_text(each.target),
             last,
             next_text(each, now),
         )
-    return table
+    return shown
 
 
 def next_text(record: ScheduleRecord, now: int) -> str:
