@@ -44,6 +44,12 @@ async def spins(ctx: Context) -> None:
 
 
 @app.workflow
+async def blocks(ctx: Context) -> None:
+    """Hold the worker as `spins` does, without its processor, which other tests need."""
+    time.sleep(3600)
+
+
+@app.workflow
 async def sleeps(ctx: Context) -> None:
     await double(1)
     time.sleep(3600)

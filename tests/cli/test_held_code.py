@@ -53,7 +53,7 @@ def test_other_runs_of_a_blocked_worker_continue(cli: CommandLine, tmp_path: Pat
     with running(tmp_path / "log", *worker(cli, "--processes", "2", "--grace", "1")) as process:
         process.await_text("ready", times=2)
         runs = [cli.start("neighbour", str(number)) for number in range(10)]
-        cli.start("spins")
+        cli.start("blocks")
         runs += [cli.start("neighbour", str(number)) for number in range(10)]
         for run in runs:
             cli.await_state(run, "completed")
@@ -61,11 +61,11 @@ def test_other_runs_of_a_blocked_worker_continue(cli: CommandLine, tmp_path: Pat
         process.await_text("ready", times=3)
 
 
-def test_a_run_that_spins_does_not_take_all_workers(cli: CommandLine, tmp_path: Path) -> None:
+def test_a_run_that_blocks_does_not_take_all_workers(cli: CommandLine, tmp_path: Path) -> None:
     """Its process ends at once, as no step runs; each try comes later than the last one."""
     with running(tmp_path / "log", *worker(cli, "--processes", "2", "--grace", "1h")) as process:
         process.await_text("ready", times=2)
-        run = cli.start("spins")
+        run = cli.start("blocks")
         for tries in (1, 2, 3):
             process.await_text("ended with code 1; another starts", times=tries)
             assert cli.start("neighbour", "1", "--wait")
@@ -90,7 +90,7 @@ def test_a_step_of_another_run_gets_the_grace_period(cli: CommandLine, tmp_path:
         process.await_text("ready")
         busy = cli.start("busy_neighbour", json.dumps(str(path)))
         until(lambda: list(tmp_path.glob("go-*")) or None, "the step to run")
-        run = held(process, cli)
+        run = held(process, cli, "blocks")
         process.await_text("is given up as stuck")
         cli.await_state(run, "stuck")
         with running(tmp_path / "log2", *worker(cli)) as other:
@@ -176,16 +176,17 @@ def test_code_in_a_debugger_is_left_alone(cli: CommandLine, tmp_path: Path) -> N
 
 
 FIRST = """
+import time
+
 from holdfast import App, Context
 
 app = App("draft")
 
 @app.workflow
 async def answer(ctx: Context) -> int:
-    while True:
-        pass
+    time.sleep(3600)
 """
-SECOND = FIRST.replace("while True:\n        pass", "return 2")
+SECOND = FIRST.replace("time.sleep(3600)", "return 2")
 
 
 def test_dev_reloads_and_ends_although_code_blocks_its_worker(
