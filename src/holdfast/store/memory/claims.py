@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -106,8 +105,7 @@ class MemoryClaims(Part):
             tables.workers.pop(worker_id, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True):
     """What a worker asks for.
 
     `rivals` are the other live workers: runs that they suspended are left to them for a moment.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from holdfast.store.memory.rows import TaskRow
 from holdfast.store.memory.tables import Tables

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
 from uuid import UUID
+
+import msgspec
 
 from holdfast.store.memory.clock import Clock
 from holdfast.store.memory.database import Part
@@ -57,8 +58,7 @@ class MemoryListening(Part, NoHints):
                     listener.call(notice.payload)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Listener:
+class Listener(msgspec.Struct, frozen=True, eq=False):
     """A callback and the loop on which it is to run."""
 
     topic: str

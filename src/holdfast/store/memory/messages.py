@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from dataclasses import replace
 from typing import Final
 from uuid import UUID, uuid4
 
-import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import InvalidInput, QueueExists, QueueInUse
 from holdfast.store.memory.clock import to_micros
@@ -238,7 +237,7 @@ def _kind(settings: QueueSettings) -> tuple[bool, bool, bool]:
 def _complete(settings: QueueSettings) -> QueueSettings:
     if settings.max_receives is None or settings.dead_letters is not None:
         return settings
-    return msgspec.structs.replace(settings, dead_letters=f"{settings.name}.dead")
+    return replace(settings, dead_letters=f"{settings.name}.dead")
 
 
 def send_message(queues: QueueTable, row: QueueRow, new: NewMessage, now: int) -> int:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from uuid import UUID
 
-import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import MessageInFlight
 from holdfast.store.memory.clock import to_micros
@@ -70,7 +69,7 @@ class MemoryOneMessage(Part):
                 return False, []
             payload = found.new.payload if change.payload is None else change.payload
             priority = found.new.priority if change.priority is None else change.priority
-            new = msgspec.structs.replace(found.new, payload=payload, priority=priority)
+            new = replace(found.new, payload=payload, priority=priority)
             due_at = found.visible_at if delay is None else now + to_micros(delay)
             row.put(replace(found, new=new, visible_at=due_at))
             return True, [Notice(messages_topic(queue), queue)]

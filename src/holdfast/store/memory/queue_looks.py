@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import InvalidInput, UnknownQueue
 from holdfast.store.memory.database import Part
@@ -83,7 +82,7 @@ class MemoryQueueLooks(Part):
             ][:limit]
             if clip is None:
                 return found
-            return [msgspec.structs.replace(each, payload=each.payload[:clip]) for each in found]
+            return [replace(each, payload=each.payload[:clip]) for each in found]
 
     async def message_page(
         self,
@@ -106,7 +105,7 @@ class MemoryQueueLooks(Part):
         found = sorted((each for each in found if after is None or each[0] > after), key=_first)
         page = found[:limit]
         shown = [
-            each if clip is None else msgspec.structs.replace(each, payload=each.payload[:clip])
+            each if clip is None else replace(each, payload=each.payload[:clip])
             for _, each in page
             if origin is None or each.origin == origin
         ]

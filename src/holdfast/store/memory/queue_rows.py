@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.store.memory.clock import to_micros
 from holdfast.types import RECEIVES_HEADER, MessageFailure, NewMessage, QueueSettings
@@ -17,8 +17,7 @@ _MOST_FAILURES: Final = 20
 _CLIP: Final = 2_000  # characters of an error among others
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRow:
+class MessageRow(msgspec.Struct, frozen=True):
     """A message, waiting or in flight; `origin` is the id of the queue whose dead letter it is."""
 
     message_id: int
@@ -46,8 +45,7 @@ class MessageRow:
         return 2 if self.new.priority is None else self.new.priority
 
 
-@dataclass(slots=True)
-class DeliveryRow:
+class DeliveryRow(msgspec.Struct):
     """What is in flight of a receive, by place; `visible_at` is the end of the visibility."""
 
     visible_at: int
@@ -56,23 +54,20 @@ class DeliveryRow:
     messages: dict[int, MessageRow]
 
 
-@dataclass(slots=True)
-class QueueRow:
+class QueueRow(msgspec.Struct):
     """A message queue, and all that is in it."""
 
     queue_id: int
     settings: QueueSettings
     created_at: int
-    waiting: dict[int, MessageRow] = field(default_factory=dict[int, MessageRow])
-    deliveries: dict[UUID, DeliveryRow] = field(default_factory=dict[UUID, DeliveryRow])
+    waiting: dict[int, MessageRow] = {}
+    deliveries: dict[UUID, DeliveryRow] = {}
     # The first message of each deduplication id, and until when it is known.
-    known: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]])
+    known: dict[str, tuple[int, int]] = {}
     # Acknowledged messages, when each was acknowledged, and when it is deleted.
-    kept: dict[int, tuple[MessageRow, int, int]] = field(
-        default_factory=dict[int, tuple[MessageRow, int, int]]
-    )
+    kept: dict[int, tuple[MessageRow, int, int]] = {}
     # When each group was last looked at: others come first.
-    looked_at: dict[str, int] = field(default_factory=dict[str, int])
+    looked_at: dict[str, int] = {}
 
     def put(self, message: MessageRow) -> None:
         """Let a message wait."""
@@ -110,14 +105,13 @@ class QueueRow:
 def with_headers(new: NewMessage, to: QueueRow, headers: Mapping[str, str]) -> NewMessage:
     """Return a message as a queue takes it, with these headers: some have no priorities."""
     priority = new.priority if to.settings.has_priorities else None
-    return msgspec.structs.replace(new, priority=priority, headers=headers or None)
+    return replace(new, priority=priority, headers=headers or None)
 
 
-@dataclass(slots=True)
-class QueueTable:
+class QueueTable(msgspec.Struct):
     """All message queues, by name."""
 
-    rows: dict[str, QueueRow] = field(default_factory=dict[str, QueueRow])
+    rows: dict[str, QueueRow] = {}
     queues_made: int = 0
     messages_made: int = 0
 

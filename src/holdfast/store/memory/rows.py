@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 from uuid import UUID
+
+import msgspec
 
 from holdfast.types import (
     DEFAULT_PRIORITY,
@@ -40,8 +43,12 @@ LimitPlace: TypeAlias = tuple[LimitScope, str, LimitKind, str]  # scope, name, k
 ParentClose: TypeAlias = Literal["terminate", "cancel", "abandon"]
 
 
-@dataclass(frozen=True, slots=True)
-class Parent:
+def of_each(kind: Callable[[], object]) -> Any:
+    """Return the default of a field that makes a value of a kind for each new key."""
+    return msgspec.field(default_factory=lambda: defaultdict[object, object](kind))
+
+
+class Parent(msgspec.Struct, frozen=True):
     """The parent of a run: its id, the key of the call, and its close policy."""
 
     run_id: UUID
@@ -49,18 +56,16 @@ class Parent:
     close: ParentClose
 
 
-@dataclass(slots=True)
-class StreamRow:
+class StreamRow(msgspec.Struct):
     """A stream of a run: `items` is the offset of its last value."""
 
     base: int = 0
     items: int = 0
-    chunks: list[Chunk] = field(default_factory=list[Chunk])
-    writers: dict[Writer, int] = field(default_factory=dict[Writer, int])  # their first offsets
+    chunks: list[Chunk] = []
+    writers: dict[Writer, int] = {}  # their first offsets
 
 
-@dataclass(slots=True)
-class RunRow:
+class RunRow(msgspec.Struct):
     """A run: how it was started, and how it ended."""
 
     new: NewRun
@@ -101,16 +106,14 @@ class RunRow:
         return f"{self.new.name}@{self.new.version}"
 
 
-@dataclass(slots=True)
-class EventRow:
+class EventRow(msgspec.Struct):
     """An entry of a log. The first event of a worker's commit carries the commit's token."""
 
     event: Event
     token: UUID | None = None
 
 
-@dataclass(slots=True)
-class TaskRow:
+class TaskRow(msgspec.Struct):
     """Claimable work. Leased means that `worker` is set, whatever `visible_at` says."""
 
     run_id: UUID
@@ -146,8 +149,7 @@ class TaskRow:
         return "" if self.kind == "approval" else turn_handler(self.name, self.version, self.build)
 
 
-@dataclass(eq=False)
-class LimitRow:
+class LimitRow(msgspec.Struct, eq=False):
     """A limit; for a rate also when tasks began, or units were used, by the value of its key."""
 
     limit_id: int
@@ -157,16 +159,11 @@ class LimitRow:
     app: str | None = None
     declared: LimitRule | None = None
     added_at: int = 0
-    uses: defaultdict[str, list[tuple[int, int]]] = field(  # moments, and how many at each
-        default_factory=lambda: defaultdict[str, list[tuple[int, int]]](list)
-    )
-    corrections: defaultdict[str, list[tuple[int, int]]] = field(
-        default_factory=lambda: defaultdict[str, list[tuple[int, int]]](list)
-    )
+    uses: defaultdict[str, list[tuple[int, int]]] = of_each(list)  # moments, and how many at each
+    corrections: defaultdict[str, list[tuple[int, int]]] = of_each(list)
 
 
-@dataclass(slots=True)
-class SubscriptionRow:
+class SubscriptionRow(msgspec.Struct):
     """A subscription: of a target, or of a run, which is told by `signal`."""
 
     subscription_id: int
@@ -182,8 +179,7 @@ class SubscriptionRow:
     paused_by: PausedBy | None = None
 
 
-@dataclass(slots=True)
-class WebhookRow:
+class WebhookRow(msgspec.Struct):
     """A URL that a run has given to others, which takes one POST."""
 
     run_id: UUID
@@ -195,8 +191,7 @@ class WebhookRow:
     closed: bool = False
 
 
-@dataclass(slots=True)
-class AlertRow:
+class AlertRow(msgspec.Struct):
     """An alert, and how things stand."""
 
     rule: AlertRule
@@ -210,8 +205,7 @@ class AlertRow:
     error: str | None = None
 
 
-@dataclass(slots=True)
-class BuildRow:
+class BuildRow(msgspec.Struct):
     """A build of an app, and the handlers of its pinned workflows."""
 
     pinned: tuple[str, ...]
@@ -219,18 +213,16 @@ class BuildRow:
     signed_on_at: int | None
 
 
-@dataclass(slots=True)
-class RouteRow:
+class RouteRow(msgspec.Struct):
     """What new runs of an app get, and what they got before."""
 
     current: str | None = None
-    former: list[str] = field(default_factory=list[str])
+    former: list[str] = []
     ramped: str | None = None
     ramp_percent: float = 0.0
 
 
-@dataclass(slots=True)
-class DeliveryRow:
+class DeliveryRow(msgspec.Struct):
     """An event to deliver to the URL of a subscription."""
 
     delivery_id: int
@@ -312,8 +304,7 @@ class ShapeRow:
         return self.deps(slug)
 
 
-@dataclass(slots=True)
-class StepRow:
+class StepRow(msgspec.Struct):
     """What is known of a step of a run. A step without a row is `created`."""
 
     status: StepStatus = "created"
@@ -336,8 +327,7 @@ class StepRow:
         return self.status == "failed" or self.skip_reason == "dependency_failed"
 
 
-@dataclass(slots=True)
-class StartKey:
+class StartKey(msgspec.Struct):
     """A key of a rule for starts.
 
     `run_id` is the active run of a singleton, or the run of a debounce that is to come: its first
@@ -352,8 +342,7 @@ class StartKey:
     period: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingRun:
+class WaitingRun(msgspec.Struct, frozen=True):
     """A run that waits for the end of another: the earliest moment of its start, its timeout."""
 
     run_id: UUID
@@ -361,8 +350,7 @@ class WaitingRun:
     timeout: int | None
 
 
-@dataclass(slots=True)
-class SweeperRow:
+class SweeperRow(msgspec.Struct):
     """Who deletes ended runs, and what came of it."""
 
     holder: str | None = None
@@ -375,8 +363,7 @@ class SweeperRow:
     archive: str | None = None
 
 
-@dataclass(slots=True)
-class PayloadOwnerRow:
+class PayloadOwnerRow(msgspec.Struct):
     """A run that has objects at a URL, or is about to have some."""
 
     noted_at: int

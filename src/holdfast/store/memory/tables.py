@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
+
+import msgspec
+from msgspec import field
 
 from holdfast.store.memory.queue_rows import QueueTable
 from holdfast.store.memory.rows import (
@@ -30,6 +32,7 @@ from holdfast.store.memory.rows import (
     TaskRow,
     WaitingRun,
     WebhookRow,
+    of_each,
 )
 from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow, ScheduleSet
 from holdfast.store.port import WORK_TOPIC, end_payload, worker_topic
@@ -77,109 +80,74 @@ def is_heard(heard_at: int, now: int, within: int) -> bool:
     return abs(now - heard_at) <= within
 
 
-@dataclass(slots=True)
-class Tables:
+class Tables(msgspec.Struct):
     """Everything that the store holds. Logs are lists: an event's index is its place."""
 
     nesting: Nesting
 
-    runs: dict[UUID, RunRow] = field(default_factory=dict[UUID, RunRow])
-    logs: dict[UUID, list[EventRow]] = field(default_factory=dict[UUID, list[EventRow]])
-    tasks: dict[tuple[UUID, str], TaskRow] = field(default_factory=dict[tuple[UUID, str], TaskRow])
-    workers: dict[str, WorkerInfo] = field(default_factory=dict[str, WorkerInfo])
+    runs: dict[UUID, RunRow] = {}
+    logs: dict[UUID, list[EventRow]] = {}
+    tasks: dict[tuple[UUID, str], TaskRow] = {}
+    workers: dict[str, WorkerInfo] = {}
     # Since when each worker was heard without a gap.
-    heard_since: dict[str, int] = field(default_factory=dict[str, int])
+    heard_since: dict[str, int] = {}
     # When those that are sweeps will have ended; also of some that are gone.
-    sweeps_end: dict[str, int] = field(default_factory=dict[str, int])
+    sweeps_end: dict[str, int] = {}
     shard: ShardState | None = None
-    forwards: list[Forward] = field(default_factory=list[Forward])
+    forwards: list[Forward] = []
     forwarded: int = 0  # the number of the newest forward
     forwarder: tuple[str, int] = ("", 0)  # who may send them, and until when
     traced_until: int = 0
-    ends_to_trace: set[UUID] = field(default_factory=set[UUID])
-    waiters: defaultdict[UUID, set[str]] = field(
-        default_factory=lambda: defaultdict[UUID, set[str]](set)
-    )
-    children: defaultdict[UUID, list[UUID]] = field(
-        default_factory=lambda: defaultdict[UUID, list[UUID]](list)
-    )
-    apps: dict[str, AppInfo] = field(default_factory=dict[str, AppInfo])
-    builds: dict[tuple[str, str], BuildRow] = field(  # by app and name
-        default_factory=dict[tuple[str, str], BuildRow]
-    )
-    build_routes: dict[str, RouteRow] = field(default_factory=dict[str, RouteRow])  # by app
-    pauses: dict[tuple[Scope, str], Pause] = field(default_factory=dict[tuple[Scope, str], Pause])
-    limits: dict[LimitPlace, LimitRow] = field(default_factory=dict[LimitPlace, LimitRow])
+    ends_to_trace: set[UUID] = set()
+    waiters: defaultdict[UUID, set[str]] = of_each(set)
+    children: defaultdict[UUID, list[UUID]] = of_each(list)
+    apps: dict[str, AppInfo] = {}
+    builds: dict[tuple[str, str], BuildRow] = {}  # by app and name
+    build_routes: dict[str, RouteRow] = {}  # by app
+    pauses: dict[tuple[Scope, str], Pause] = {}
+    limits: dict[LimitPlace, LimitRow] = {}
     limits_made: int = 0
     # The group of tasks that was last in turn, by queue and handler.
-    limit_turns: dict[tuple[str, str], tuple[tuple[int, str], ...]] = field(
-        default_factory=dict[tuple[str, str], tuple[tuple[int, str], ...]]
-    )
-    shapes: dict[str, ShapeRow] = field(default_factory=dict[str, ShapeRow])  # by handler
-    steps: defaultdict[UUID, dict[str, StepRow]] = field(
-        default_factory=lambda: defaultdict[UUID, dict[str, StepRow]](dict)
-    )
-    declared_options: dict[str, DeclaredOptions] = field(default_factory=dict[str, DeclaredOptions])
-    catalogue: dict[str, CatalogueEntry] = field(default_factory=dict[str, CatalogueEntry])
-    sweeper: SweeperRow = field(default_factory=lambda: SweeperRow())
-    elements: defaultdict[tuple[UUID, str], dict[int, str]] = field(
-        default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)
-    )  # outputs of a map's elements, by index
-    failed: defaultdict[tuple[UUID, str], dict[int, str]] = field(
-        default_factory=lambda: defaultdict[tuple[UUID, str], dict[int, str]](dict)
-    )  # errors of a map's elements that failed; their outputs are null
-    start_rules: dict[str, DeclaredRules] = field(default_factory=dict[str, DeclaredRules])
+    limit_turns: dict[tuple[str, str], tuple[tuple[int, str], ...]] = {}
+    shapes: dict[str, ShapeRow] = {}  # by handler
+    steps: defaultdict[UUID, dict[str, StepRow]] = of_each(dict)
+    declared_options: dict[str, DeclaredOptions] = {}
+    catalogue: dict[str, CatalogueEntry] = {}
+    sweeper: SweeperRow = field(default_factory=SweeperRow)
+    # Outputs of a map's elements, by index.
+    elements: defaultdict[tuple[UUID, str], dict[int, str]] = of_each(dict)
+    # Errors of a map's elements that failed; their outputs are null.
+    failed: defaultdict[tuple[UUID, str], dict[int, str]] = of_each(dict)
+    start_rules: dict[str, DeclaredRules] = {}
     # By rule, name and key.
-    start_keys: dict[tuple[RuleKind, str, str], StartKey] = field(
-        default_factory=dict[tuple[RuleKind, str, str], StartKey]
-    )
+    start_keys: dict[tuple[RuleKind, str, str], StartKey] = {}
     # Moments of the starts of a throttle's key, by name and key.
-    throttle_slots: defaultdict[tuple[str, str], list[int]] = field(
-        default_factory=lambda: defaultdict[tuple[str, str], list[int]](list)
-    )
+    throttle_slots: defaultdict[tuple[str, str], list[int]] = of_each(list)
     # Runs that wait for the end of a singleton, by name and key.
-    singleton_waits: defaultdict[tuple[str, str], list[WaitingRun]] = field(
-        default_factory=lambda: defaultdict[tuple[str, str], list[WaitingRun]](list)
-    )
-    queues: QueueTable = field(default_factory=lambda: QueueTable())
-    schedules: dict[str, ScheduleRow] = field(default_factory=dict[str, ScheduleRow])
-    buckets: defaultdict[str, dict[int, Bucket]] = field(
-        default_factory=lambda: defaultdict[str, dict[int, Bucket]](dict)
-    )  # by schedule and tick
-    backfills: dict[UUID, BackfillRow] = field(default_factory=dict[UUID, BackfillRow])
-    schedule_sets: dict[tuple[str, str], ScheduleSet] = field(
-        default_factory=dict[tuple[str, str], ScheduleSet]
-    )  # by app and digest
+    singleton_waits: defaultdict[tuple[str, str], list[WaitingRun]] = of_each(list)
+    queues: QueueTable = field(default_factory=QueueTable)
+    schedules: dict[str, ScheduleRow] = {}
+    buckets: defaultdict[str, dict[int, Bucket]] = of_each(dict)  # by schedule and tick
+    backfills: dict[UUID, BackfillRow] = {}
+    schedule_sets: dict[tuple[str, str], ScheduleSet] = {}  # by app and digest
 
-    payload_owners: dict[tuple[UUID, str], PayloadOwnerRow] = field(
-        default_factory=dict[tuple[UUID, str], PayloadOwnerRow]
-    )  # by owner and URL
-    payload_users: set[tuple[UUID, UUID]] = field(
-        default_factory=set[tuple[UUID, UUID]]
+    payload_owners: dict[tuple[UUID, str], PayloadOwnerRow] = {}  # by owner and URL
+    payload_users: set[tuple[UUID, UUID]] = (
+        set()
     )  # runs, and the owners of the objects that they use
-    streams: defaultdict[UUID, dict[str, StreamRow]] = field(
-        default_factory=lambda: defaultdict[UUID, dict[str, StreamRow]](dict)
-    )
-    stream_readers: dict[tuple[UUID, str], int] = field(
-        default_factory=dict[tuple[UUID, str], int]
-    )  # until when readers of a stream are woken
-    subscriptions: dict[int, SubscriptionRow] = field(default_factory=dict[int, SubscriptionRow])
+    streams: defaultdict[UUID, dict[str, StreamRow]] = of_each(dict)
+    stream_readers: dict[tuple[UUID, str], int] = {}  # until when readers of a stream are woken
+    subscriptions: dict[int, SubscriptionRow] = {}
     subscriptions_made: int = 0
-    deliveries: dict[int, DeliveryRow] = field(default_factory=dict[int, DeliveryRow])
+    deliveries: dict[int, DeliveryRow] = {}
     deliveries_made: int = 0
-    webhooks: dict[str, WebhookRow] = field(default_factory=dict[str, WebhookRow])  # by digest
-    published: dict[str, int] = field(default_factory=dict[str, int])  # ids: when they expire
-    alerts: dict[tuple[str, str], AlertRow] = field(
-        default_factory=dict[tuple[str, str], AlertRow]
-    )  # by app and name
+    webhooks: dict[str, WebhookRow] = {}  # by digest
+    published: dict[str, int] = {}  # ids: when they expire
+    alerts: dict[tuple[str, str], AlertRow] = {}  # by app and name
 
     # By minute, its seconds, name and writer.
-    samples: dict[tuple[int, int, str, str], list[int]] = field(
-        default_factory=dict[tuple[int, int, str, str], list[int]]
-    )
-    stats: dict[tuple[int, int, str, str], list[int]] = field(
-        default_factory=dict[tuple[int, int, str, str], list[int]]
-    )
+    samples: dict[tuple[int, int, str, str], list[int]] = {}
+    stats: dict[tuple[int, int, str, str], list[int]] = {}
 
     clock_ahead: int = 0  # how far the clock was before it was set back; 0: it was not
     revisions: int = 0  # of schedules, given so far

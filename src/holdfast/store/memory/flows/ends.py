@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from random import random
 from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.codec import raw
 from holdfast.store.memory import details
@@ -36,8 +36,7 @@ class _Line(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Failure:
+class _Failure(msgspec.Struct, frozen=True):
     """An attempt that failed: its number in the call, and when the next is due, None for never."""
 
     number: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Final, Literal, NamedTuple, TypeAlias
 from uuid import UUID
@@ -42,8 +41,7 @@ class Wrong(NamedTuple):
     error: str
 
 
-@dataclass(slots=True)
-class Judgment:
+class Judgment(msgspec.Struct):
     """What becomes of steps that were ready; of runs that fail, only the step in `wrong`.
 
     Where a failure does not end the run, such steps are among `unmet`, with their `errors`. `maps`
@@ -51,13 +49,13 @@ class Judgment:
     complete, `unmet` the steps whose conditions do not hold.
     """
 
-    singles: list[Place] = field(default_factory=list[Place])
-    maps: list[tuple[Place, int]] = field(default_factory=list[tuple[Place, int]])
-    empty: list[Place] = field(default_factory=list[Place])
-    done: list[UUID] = field(default_factory=list[UUID])
-    unmet: list[StepEnd] = field(default_factory=list[StepEnd])
-    errors: dict[Place, str] = field(default_factory=dict[Place, str])
-    wrong: list[Wrong] = field(default_factory=list[Wrong])
+    singles: list[Place] = []
+    maps: list[tuple[Place, int]] = []
+    empty: list[Place] = []
+    done: list[UUID] = []
+    unmet: list[StepEnd] = []
+    errors: dict[Place, str] = {}
+    wrong: list[Wrong] = []
 
 
 def judge(tables: Tables, ready: Iterable[Place], failed: Collection[UUID]) -> Judgment:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from holdfast.codec import raw
 from holdfast.store.memory import details
@@ -31,8 +32,7 @@ class Entry(NamedTuple):
     details: str | None = None
 
 
-@dataclass(slots=True)
-class Progress:
+class Progress(msgspec.Struct):
     """A change at one moment: entries for the logs, runs that fail, tasks that begin.
 
     Nothing of it is written to logs or begins before the cascade rests. `failures` are the errors
@@ -45,11 +45,11 @@ class Progress:
     now: int
     worker_id: str | None = None
     taker: Taker | None = None
-    entries: list[Entry] = field(default_factory=list[Entry])
-    failures: dict[UUID, str | None] = field(default_factory=dict[UUID, str | None])
-    notices: list[Notice] = field(default_factory=list[Notice])
-    handed: list[TaskRow] = field(default_factory=list[TaskRow])
-    children: list[tuple[UUID, str]] = field(default_factory=list[tuple[UUID, str]])
+    entries: list[Entry] = []
+    failures: dict[UUID, str | None] = {}
+    notices: list[Notice] = []
+    handed: list[TaskRow] = []
+    children: list[tuple[UUID, str]] = []
 
     def log(self, place: Place, event_type: str, told: str | None = None) -> None:
         """Write an entry about a step."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import InvalidInput
 from holdfast.store.memory import details

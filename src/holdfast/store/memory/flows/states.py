@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace as replace_task
 from typing import TypeAlias
 from uuid import UUID
 
@@ -50,7 +49,7 @@ def open_tasks(tables: Tables, run_id: UUID, now: int) -> list[OpenStepTasks]:
         if task.kind == "step":
             phase = _phase(task, now)
             if phase == "waiting":
-                task = replace_task(task, visible_at=now)
+                task = replace(task, visible_at=now)
             together[split_key(key)[0], phase, task.queue, task.worker or ""].append(task)
     groups = sorted(together, key=lambda group: (order[group[0]], group[1], group[3] or _LAST))
     return [_open(group, together[group]) for group in groups]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from uuid import UUID
+
+import msgspec
 
 from holdfast.types import NewSchedule, Overlap, PausedBy
 
 
-@dataclass(slots=True)
-class ScheduleRow:
+class ScheduleRow(msgspec.Struct):
     """A schedule, and where it is. A `next_tick_at` of None has not been computed."""
 
     new: NewSchedule
@@ -27,12 +27,11 @@ class ScheduleRow:
     error: str | None = None
     last_tick_at: int | None = None
     last_run_id: UUID | None = None
-    open_run_ids: list[UUID] = field(default_factory=list[UUID])
+    open_run_ids: list[UUID] = []
     buffered: int = 0
 
 
-@dataclass(slots=True)
-class BackfillRow:
+class BackfillRow(msgspec.Struct):
     """Ticks that were asked for: those up to `position` are dealt with."""
 
     schedule: str
@@ -44,8 +43,7 @@ class BackfillRow:
     ended_at: int | None = None
 
 
-@dataclass(slots=True)
-class ScheduleSet:
+class ScheduleSet(msgspec.Struct):
     """All schedules that a code of an app has: when it became current, and who still has it."""
 
     adopted_at: int
