@@ -32,11 +32,10 @@ from holdfast.worker.log_reader import LogReader
 from holdfast.worker.observing import Observing
 from holdfast.worker.services import service as service_module
 from holdfast.worker.services.deadlines import Deadlines
-from holdfast.worker.services.limits import UnusedLimits
 from holdfast.worker.services.service import Service, ServiceContext
-from holdfast.worker.services.start_rules import OldKeys
 from holdfast.worker.services.statistics import OldStatistics, Samples
 from holdfast.worker.services.unserved import Unserved
+from holdfast.worker.services.upkeep import OldKeys, UnusedLimits
 from tests.runtime.desk import CountedBeats, Nobody, eventually, info
 
 HOUR = 3_600_000_000

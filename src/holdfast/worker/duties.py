@@ -19,15 +19,13 @@ from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.declaring import CodeAlerts, CodeSchedules, CodeSubscriptions
 from holdfast.worker.services.deliverer import Deliverer
 from holdfast.worker.services.forwarder import Forwarder
-from holdfast.worker.services.limits import UnusedLimits
-from holdfast.worker.services.queues import QueueUpkeep
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
-from holdfast.worker.services.start_rules import FreedKeys, OldKeys
 from holdfast.worker.services.statistics import OldStatistics, OutsideEnds, Samples
 from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.unserved import Unserved
+from holdfast.worker.services.upkeep import FreedKeys, OldKeys, QueueUpkeep, UnusedLimits
 from holdfast.worker.shard import Shard, is_home
 
 logger = logging.getLogger("holdfast.worker")

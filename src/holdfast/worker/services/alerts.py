@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import Final
 
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.alerts")
-
-_LOOK_SECONDS: Final = 10.0
 
 
 class Alerts(Service):
     """Look at the alerts of all apps that are due, and publish what changed."""
 
     duty = "alerts"
+    _seconds = 10.0
 
     def __init__(self, context: ServiceContext, *, silent_seconds: float) -> None:
-        super().__init__(context, interval_seconds=_LOOK_SECONDS)
+        super().__init__(context)
         self._silent_seconds = silent_seconds
 
     async def run_once(self) -> None:

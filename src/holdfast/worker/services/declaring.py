@@ -21,12 +21,13 @@ class Declaring(Service):
     What no worker of the app says any more does not count.
     """
 
+    _seconds = _INTERVAL_SECONDS
     _first_seconds = _INTERVAL_SECONDS  # sign_on has done it
     _logger: ClassVar[logging.Logger]
     _things: ClassVar[str]  # what they are called in the log
 
     def __init__(self, context: ServiceContext, app: str) -> None:
-        super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
+        super().__init__(context)
         self._app = app
 
     async def sign_on(self) -> None:

@@ -14,7 +14,6 @@ from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.topics")
 
-_INTERVAL_SECONDS: Final = 5.0
 _AT_ONCE: Final = 50
 _EACH: Final = 10  # at once to one target: one that hangs does not hold up the others
 _LEASE_SECONDS: Final = 6 * SECONDS
@@ -28,9 +27,10 @@ class Deliverer(Service):
     """
 
     duty = "deliveries"
+    _seconds = 5.0
 
     def __init__(self, context: ServiceContext) -> None:
-        super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
+        super().__init__(context)
         self._more = asyncio.Event()
 
     def notified(self, payload: str) -> None:

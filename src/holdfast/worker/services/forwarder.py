@@ -19,8 +19,10 @@ class Forwarder(Service):
     it arrives once. A shard that is away holds up only what is for it.
     """
 
+    _seconds = _INTERVAL_SECONDS
+
     def __init__(self, context: ServiceContext, shards: Members) -> None:
-        super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
+        super().__init__(context)
         self._shards = shards
         self._pass, self._began = Pass(shards), -_INTERVAL_SECONDS
 

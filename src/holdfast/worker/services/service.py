@@ -46,18 +46,21 @@ class ServiceContext(NamedTuple):
 class Service(ABC):
     """One duty, done again and again until stopped.
 
-    `duty` is its name in answers to heartbeats, None for one that they never name.
+    `duty` is its name in answers to heartbeats, None for one that they never name. It runs each
+    `_seconds`, or at `_intervals` of the worker's intervals.
     `_first_seconds` is how long it leaves a worker that starts to what is more urgent.
     """
 
     duty: ClassVar[Duty | None] = None
+    _seconds: ClassVar[float | None] = None
+    _intervals: ClassVar[int] = 1
     _first_seconds: ClassVar[float] = 0.0
     _longest_seconds: ClassVar[float] = math.inf  # without a run although heartbeats name it not
 
-    def __init__(self, context: ServiceContext, *, interval_seconds: float | None = None) -> None:
+    def __init__(self, context: ServiceContext) -> None:
         self._store, self._worker_id = context.store, context.worker_id
         self._clock, self._notify = context.clock, context.notify
-        self._interval = interval_seconds or context.interval_seconds
+        self._interval = self._seconds or self._intervals * context.interval_seconds
         self._task: asyncio.Task[None] | None = None
         self._next_due: int | None = None
         self._woken = asyncio.Event()

@@ -28,7 +28,7 @@ class Sweeper(Service):
         self, context: ServiceContext, archive: Archive | None, interval_seconds: float
     ) -> None:
         """With an `archive`, runs are written there before they are deleted."""
-        super().__init__(context, interval_seconds=interval_seconds)
+        super().__init__(context._replace(interval_seconds=interval_seconds))
         self._archive, self._observing = archive, context.observing
         self._warned = False
 

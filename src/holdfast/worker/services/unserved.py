@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Final
 
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.maintenance")
-
-_INTERVAL_SECONDS: Final = 30.0
 
 
 class Unserved(Service):
@@ -20,10 +17,11 @@ class Unserved(Service):
     workers need not run now: for names that this app does not have, a debug line is written.
     """
 
+    _seconds = 30.0
     _first_seconds = 2.0  # workers that are started together serve what is theirs by then
 
     def __init__(self, context: ServiceContext, handlers: Iterable[str]) -> None:
-        super().__init__(context, interval_seconds=_INTERVAL_SECONDS)
+        super().__init__(context)
         self._names = {_name_of(handler) for handler in handlers}
         self._warned: set[tuple[str, str]] = set()
 

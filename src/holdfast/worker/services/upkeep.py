@@ -1,0 +1,62 @@
+"""What starts, limits and message queues leave to be done: keys to free, rows to delete."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.worker.services.service import Service
+
+_BATCH: Final = 1_000
+
+
+class FreedKeys(Service):
+    """Let runs begin that wait for a singleton which ended while a row was locked."""
+
+    duty = "singletons"
+
+    async def run_once(self) -> None:
+        """Free what can be freed now. What is still locked is left for the next time."""
+        count = _BATCH
+        while count == _BATCH:
+            count, notices = await self._store.free_singletons(limit=_BATCH)
+            self._notify(notices)
+
+
+class OldKeys(Service):
+    """Delete keys of debounces and throttles that have no meaning any more."""
+
+    duty = "start keys"
+    _intervals = 8  # nobody waits for it
+
+    async def run_once(self) -> None:
+        """Delete some; continue soon if there may be more."""
+        if await self._store.expire_start_keys(limit=_BATCH) >= _BATCH:
+            self.wake()
+
+
+class UnusedLimits(Service):
+    """Delete what counts no longer for limits. Claims do that for the keys that they look at."""
+
+    duty = "limits"
+    _intervals = 8  # nobody waits for it
+
+    async def run_once(self) -> None:
+        """Delete some rows; continue soon if there may be more."""
+        if await self._store.sweep_limits(limit=_BATCH) >= _BATCH:
+            self.wake()
+
+
+class QueueUpkeep(Service):
+    """Give back what is beyond its visibility, and delete what means nothing any more.
+
+    Receives do the first for their own queue, at once.
+    """
+
+    duty = "queues"
+    _intervals = 2  # a queue that is read needs none
+    _longest_seconds = 60.0  # nobody says what deleted queues have left
+
+    async def run_once(self) -> None:
+        """Do some of both; the rest is left for the next time."""
+        await self._store.return_expired(limit=_BATCH)
+        await self._store.sweep_queues(limit=_BATCH)
