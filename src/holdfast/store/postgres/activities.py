@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.types import ActivitiesEnded, ActivityEnd, Notice, OpenActivity
 
@@ -20,16 +20,8 @@ class PostgresActivities(Part):
         row = await self._database.row(
             "end_activities",
             worker_id,
-            [end.run_id for end in ends],
-            [end.key for end in ends],
-            [end.lease_no for end in ends],
-            [end.result for end in ends],
-            [end.error for end in ends],
-            [end.retryable for end in ends],
-            [end.timed_out for end in ends],
-            [end.started_at for end in ends],
-            [end.details for end in ends],
-            [end.delay_seconds for end in ends],
+            *columns(ends, "run_id", "key", "lease_no", "result", "error", "retryable"),
+            *columns(ends, "timed_out", "started_at", "details", "delay_seconds"),
             self._database.tell,
             units if any(each is not None for each in units) else None,
         )

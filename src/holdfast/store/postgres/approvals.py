@@ -6,8 +6,8 @@ from uuid import UUID
 
 from msgspec.structs import astuple
 
-from holdfast.store.postgres.database import Part, read_event, read_notices
-from holdfast.store.postgres.rows import reader
+from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.rows import read_event, reader
 from holdfast.types import Approval, Decided, Decision
 
 _read_approval = reader(Approval)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.database import Part, columns
 from holdfast.store.postgres.rows import reader
 from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions
 
@@ -36,11 +36,7 @@ class PostgresApps(Part):
 
     async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
         await self._database.row(
-            "declare_catalogue",
-            [each.name for each in entries],
-            [each.version for each in entries],
-            [each.input_schema for each in entries],
-            [each.about for each in entries],
+            "declare_catalogue", *columns(entries, "name", "version", "input_schema", "about")
         )
 
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:

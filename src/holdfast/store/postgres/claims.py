@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from holdfast.store.port import WORK_TOPIC
-from holdfast.store.postgres.database import Database, Part, read_headers, read_notices
+from holdfast.store.postgres.database import Database, Part, columns, read_headers, read_notices
 from holdfast.types import ClaimedTask, Claims, Event, Notice, Release
 
 if TYPE_CHECKING:
@@ -89,11 +89,7 @@ class PostgresClaims(Part):
         queues = await self._database.rows(
             "release_tasks",
             worker_id,
-            [release.run_id for release in releases],
-            [release.key for release in releases],
-            [release.lease_no for release in releases],
-            [release.visible_at for release in releases],
-            [release.stuck for release in releases],
+            *columns(releases, "run_id", "key", "lease_no", "visible_at", "stuck"),
         )
         return [Notice(WORK_TOPIC, row[0]) for row in queues]
 

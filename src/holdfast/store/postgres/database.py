@@ -8,6 +8,7 @@ import select
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import asyncpg
@@ -27,7 +28,7 @@ from holdfast.store.postgres.errors import (
 )
 from holdfast.store.postgres.packing import LEAST, Packing, call_text, pack
 from holdfast.store.shared_calls import FIRST_PAUSE, MAX_TRIES, lock_millis
-from holdfast.types import Event, Notice
+from holdfast.types import Notice
 
 if TYPE_CHECKING:
     from holdfast.database.connection import Connection
@@ -263,9 +264,9 @@ def or_none(values: list[object]) -> list[object] | None:
     return None if values.count(None) == len(values) else values
 
 
-def read_event(row: asyncpg.Record) -> Event:
-    """Return the event of a row."""
-    return Event(row["event_type"], row["key"], row["details"], row["at"])
+def columns(values: Sequence[object], *names: str) -> list[list[Any]]:
+    """Return the fields of these names of all values, each as an array for a function."""
+    return [[*map(attrgetter(name), values)] for name in names]
 
 
 def read_headers(text: str | None) -> dict[str, str] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.types import ClaimedDelivery, DeliveryRecord, EndedDelivery, Notice
 
@@ -22,11 +22,7 @@ class PostgresDeliveries(Part):
     async def end_deliveries(self, ended: Sequence[EndedDelivery]) -> int:
         count: int = await self._database.value(
             "end_deliveries",
-            [each.delivery_id for each in ended],
-            [each.attempt for each in ended],
-            [each.status for each in ended],
-            [each.error for each in ended],
-            [each.retry_after for each in ended],
+            *columns(ended, "delivery_id", "attempt", "status", "error", "retry_after"),
         )
         return count
 

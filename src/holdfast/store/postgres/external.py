@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.types import Delivered, NewSignal, Notice
 
 if TYPE_CHECKING:
@@ -18,12 +18,7 @@ class PostgresExternal(Part):
         """Send signals; see `ExternalStore.signal_runs`. A refused value refuses the whole call."""
         row = await self._database.row(
             "signal_runs",
-            [signal.run_id for signal in signals],
-            [signal.name for signal in signals],
-            [signal.payload for signal in signals],
-            [signal.signal_id for signal in signals],
-            [signal.update for signal in signals],
-            [signal.reply_to for signal in signals],
+            *columns(signals, "run_id", "name", "payload", "signal_id", "update", "reply_to"),
             self._database.tell,
             [signal.trace for signal in signals],
         )

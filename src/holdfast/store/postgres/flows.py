@@ -9,7 +9,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from holdfast.store.postgres.database import Part, read_headers, read_notices
+from holdfast.store.postgres.database import Part, columns, read_headers, read_notices
 from holdfast.store.postgres.rows import join_results, json_text, reader
 from holdfast.store.postgres.starts import flow_runs
 from holdfast.types import (
@@ -113,10 +113,7 @@ class PostgresFlows(Part):
         first, *handed = await self._database.rows(
             "end_step_tasks",
             worker_id,
-            [end.run_id for end in ends],
-            [end.key for end in ends],
-            [end.lease_no for end in ends],
-            [end.output for end in ends],
+            *columns(ends, "run_id", "key", "lease_no", "output"),
             [end.error for end in ends] if any(end.error is not None for end in ends) else None,
             [end.retryable for end in ends],
             taker.room,

@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.port import messages_topic
-from holdfast.store.postgres.database import Part, or_none, read_headers, read_notices
+from holdfast.store.postgres.database import Part, columns, or_none, read_headers, read_notices
 from holdfast.store.postgres.rows import json_text, reader
 from holdfast.store.postgres.starts import (
     Statement,
@@ -154,10 +154,7 @@ class PostgresMessages(Part):
         row = await self._database.row(
             "return_messages",
             *_named([each.receipt for each in returns]),
-            [each.receipt.place for each in returns],
-            [each.delay_seconds for each in returns],
-            [each.error for each in returns],
-            [each.counted for each in returns],
+            *columns(returns, "receipt.place", "delay_seconds", "error", "counted"),
             or_none([each.discarded or None for each in returns]),
         )
         return row["returned"], _notices(row["freed"])

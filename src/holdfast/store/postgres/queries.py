@@ -10,8 +10,8 @@ from uuid import UUID
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.events import read_last_failure
 from holdfast.store.postgres.attributes import read_attributes
-from holdfast.store.postgres.database import Database, Part, read_event, read_headers
-from holdfast.store.postgres.rows import json_text, reader
+from holdfast.store.postgres.database import Database, Part, read_headers
+from holdfast.store.postgres.rows import json_text, read_event, reader
 from holdfast.types import (
     ClippedEvent,
     CountBy,

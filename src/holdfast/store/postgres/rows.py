@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from holdfast.types import Value
+from holdfast.types import Event, Value
+
+if TYPE_CHECKING:
+    import asyncpg
 
 V = TypeVar("V", bound=Value)
 
@@ -33,6 +36,11 @@ def reader(kind: type[V], /, *given: str, **columns: str) -> Callable[..., V]:
     text = f"lambda {', '.join(('row', *given))}: kind({', '.join(fields)})"
     made: Callable[..., V] = eval(text, {"kind": kind})
     return made
+
+
+def read_event(row: asyncpg.Record) -> Event:
+    """Return the event of a row."""
+    return Event(row["event_type"], row["key"], row["details"], row["at"])
 
 
 def json_text(value: object) -> str:

@@ -11,7 +11,7 @@ from msgspec.structs import astuple
 
 from holdfast.codec import raw
 from holdfast.store.postgres.attributes import read_attributes
-from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.store.postgres.rows import json_text, reader
 from holdfast.store.postgres.starts import labels
 from holdfast.types import (
@@ -138,9 +138,7 @@ class PostgresSchedules(Part):
     ) -> list[Notice]:
         await self._database.rows(
             "release_schedules",
-            [each.name for each in schedules],
-            [each.revision for each in schedules],
-            [each.expected for each in schedules],
+            *columns(schedules, "name", "revision", "expected"),
             [each.backfill_id for each in backfills],
         )
         return []
@@ -158,12 +156,7 @@ class PostgresSchedules(Part):
         ]
         row = await self._database.row(
             "fire_schedules",
-            [each.name for each in firings],
-            [each.revision for each in firings],
-            [each.expected for each in firings],
-            [each.position for each in firings],
-            [each.next_tick_at for each in firings],
-            [each.error for each in firings],
+            *columns(firings, "name", "revision", "expected", "position", "next_tick_at", "error"),
             *_columns(ticks, 2),
             *_columns(skipped, 5),
             self._database.tell,

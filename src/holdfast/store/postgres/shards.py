@@ -9,7 +9,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.database.connection import close_connection
-from holdfast.store.postgres.database import Part, read_notices, translated
+from holdfast.store.postgres.database import Part, columns, read_notices, translated
 from holdfast.types import Delivered, Forward, NewEvent, NewSignal, ShardChange, ShardState
 
 if TYPE_CHECKING:
@@ -53,11 +53,7 @@ class PostgresShards(Part):
 
     async def receive_signals(self, signals: Sequence[NewSignal]) -> Delivered:
         row = await self._database.row(
-            "receive_signals",
-            [each.run_id for each in signals],
-            [each.name for each in signals],
-            [each.payload for each in signals],
-            [each.signal_id for each in signals],
+            "receive_signals", *columns(signals, "run_id", "name", "payload", "signal_id")
         )
         return Delivered(row["outcomes"], read_notices(row["notices"]))
 

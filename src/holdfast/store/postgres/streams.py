@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from holdfast.store.postgres.database import Part, read_notices
+from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.store.postgres.packing import Packing
 from holdfast.store.postgres.rows import reader
 from holdfast.types import (
@@ -42,16 +42,8 @@ class PostgresStreams(Part):
         [row] = await self._database.rows(
             "write_streams",
             worker_id,
-            [each.run_id for each in chunks],
-            [each.task for each in chunks],
-            [each.writer.key for each in chunks],
-            [each.writer.lease_no for each in chunks],
-            [each.writer.attempt for each in chunks],
-            [each.name for each in chunks],
-            [each.count for each in chunks],
-            [each.closes for each in chunks],
-            [each.items for each in chunks],
-            [each.begins for each in chunks],
+            *columns(chunks, "run_id", "task", "writer.key", "writer.lease_no", "writer.attempt"),
+            *columns(chunks, "name", "count", "closes", "items", "begins"),
             [each.after for each in chunks] if again else None,
             self._database.tell,
             packing=_WRITE_PACKING,
@@ -65,10 +57,7 @@ class PostgresStreams(Part):
             "write_logs",
             LOG_STREAM,
             writer,
-            [each.run_id for each in chunks],
-            [each.number for each in chunks],
-            [each.count for each in chunks],
-            [each.items for each in chunks],
+            *columns(chunks, "run_id", "number", "count", "items"),
             most_bytes,
             again,
             self._database.tell,
@@ -88,10 +77,7 @@ class PostgresStreams(Part):
         opens = [(place, *each) for place, read in enumerate(reads, 1) for each in read.open]
         rows = await self._database.rows(
             "read_streams",
-            [each.run_id for each in reads],
-            [each.name for each in reads],
-            [each.after for each in reads],
-            [each.resumed for each in reads],
+            *columns(reads, "run_id", "name", "after", "resumed"),
             limit,
             most_bytes,
             [place for place, _, _ in opens],

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.store.port import WORK_TOPIC
-from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.database import Part, columns
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.stats import stats_arguments
 from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, Release, ThreadUse, WorkerInfo
@@ -32,10 +32,7 @@ class PostgresWorkers(Part):
             *identity(info),
             info.started_at or None,
             lease_seconds,
-            [lease.run_id for lease in leases],
-            [lease.key for lease in leases],
-            [lease.lease_no for lease in leases],
-            [lease.log_length for lease in leases],
+            *columns(leases, "run_id", "key", "lease_no", "log_length"),
             _details(leases),
             interval_seconds,
             None if info.threads is None else list(msgspec.structs.astuple(info.threads)),
