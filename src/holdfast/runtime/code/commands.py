@@ -59,7 +59,7 @@ _WITHDRAWALS: Final = {CALLS[COMMAND_OF[kind]]: kind for kind in with_role("with
 _ENDLESS: Final = frozenset({SIGNAL, SUBSCRIPTION, WRITE})  # they are carried out at once
 
 
-class Command:
+class Command(msgspec.Struct, eq=False):
     """One command. `end` is the event that ended it, None before; `waiters` await the end.
 
     `args` is the fingerprint of its arguments. `earlier` yields the texts that the arguments may
@@ -68,35 +68,16 @@ class Command:
     `child_key` is the key that the caller gave to a child.
     """
 
-    __slots__ = (
-        "args",
-        "child_key",
-        "earlier",
-        "end",
-        "family",
-        "key",
-        "name",
-        "on_cancel",
-        "run_id",
-        "waiters",
-    )
-
-    def __init__(
-        self,
-        family: str,
-        key: str,
-        name: str,
-        args: int | None = None,
-        run_id: UUID | None = None,
-        earlier: Callable[[], Iterator[str]] = lambda: iter(()),
-        on_cancel: OnCancel = "try",
-        child_key: str | None = None,
-    ) -> None:
-        self.family, self.key, self.name, self.args, self.run_id = family, key, name, args, run_id
-        self.earlier, self.child_key = earlier, child_key
-        self.on_cancel: OnCancel = on_cancel
-        self.end: Event | None = None
-        self.waiters: list[asyncio.Future[None]] = []
+    family: str
+    key: str
+    name: str
+    args: int | None = None
+    run_id: UUID | None = None
+    earlier: Callable[[], Iterator[str]] = lambda: iter(())
+    on_cancel: OnCancel = "try"
+    child_key: str | None = None
+    end: Event | None = None
+    waiters: list[asyncio.Future[None]] = []
 
     def __str__(self) -> str:
         return f"a call of {self.family} {self.name}"
