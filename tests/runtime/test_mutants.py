@@ -39,7 +39,7 @@ from holdfast.runtime.log.virtual_log import VirtualLog
 from holdfast.runtime.loop import asyncio_forms
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import Scope, WorkflowTask
-from holdfast.runtime.turn import replayer, turn
+from holdfast.runtime.turn import refusals, turn
 from holdfast.runtime.turn.replayer import Replayer
 from holdfast.types import Event
 from tests.runtime.programs import Program, programs_with_events
@@ -112,8 +112,8 @@ def facts_move_time(patch: pytest.MonkeyPatch) -> None:
 
 def conflicts_without_rebuild(patch: pytest.MonkeyPatch) -> None:
     fed = {STEP_COMPLETED, STEP_FAILED, TIMER_FIRED}
-    patch.setattr(replayer, "_FACTS", replayer._FACTS | fed)
-    patch.setattr(replayer, "_UNFED", replayer._UNFED | fed)
+    patch.setattr(refusals, "_FACTS", refusals._FACTS | fed)
+    patch.setattr(refusals, "_UNFED", refusals._UNFED | fed)
 
 
 def all_due_timers_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def accepted_updates_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 
 def commands_are_lost_in_conflicts(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(replayer, "_FACTS", replayer._FACTS - CALL_COMMANDS)
+    patch.setattr(refusals, "_FACTS", refusals._FACTS - CALL_COMMANDS)
 
 
 def what_was_seen_is_not_said(patch: pytest.MonkeyPatch) -> None:
@@ -171,12 +171,12 @@ def what_is_behind_is_taken_for_durable(patch: pytest.MonkeyPatch) -> None:
 
 
 def what_is_kept_keeps_its_mark(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(replayer, "without_mark", lambda event: event)
+    patch.setattr(refusals, "without_mark", lambda event: event)
 
 
 def decisions_can_wait(patch: pytest.MonkeyPatch) -> None:
     everything = CAN_WAIT | {APPROVAL_RESOLVED}
-    patch.setattr(replayer, "can_wait", lambda event: event.type in everything)
+    patch.setattr(refusals, "can_wait", lambda event: event.type in everything)
 
 
 def paused_code_goes_on(patch: pytest.MonkeyPatch) -> None:

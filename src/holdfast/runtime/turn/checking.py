@@ -18,6 +18,7 @@ from holdfast.events import ATTRIBUTES_SET, CALL_COMMANDS, VALUE_RECORDED, VALUE
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Steps
+from holdfast.runtime.log.virtual_log import VirtualLog, in_delivery_order
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.user_code import (
     line_of_call,
@@ -117,6 +118,20 @@ def check_end(instance: Instance) -> None:
         steps.check_end(raised=root.cancelled() or root.exception() is not None)
     if loop.broken is not None:
         raise loop.broken
+
+
+def verify_end(
+    workflow: Workflow[Any, object], info: RunInfo, instance: Instance, log: VirtualLog
+) -> None:
+    """Replay the log of code that has ended, in a check.
+
+    Raises DeterminismError if it does not end again and make the same calls, and in a check that
+    refuses if it has not awaited a step.
+    """
+    check_end(instance)
+    if log.durable is not None:
+        whole = in_delivery_order([*log.durable, *log.fresh])
+        replay_to_end(workflow, info, whole, instance.history.unused())
 
 
 def _ignore(problem: str) -> None: ...

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from holdfast.codec import summarize
+from holdfast.errors import DeterminismError
 from holdfast.events import (
     CALL_COMMANDS,
     SIGNAL_RECEIVED,
@@ -41,7 +42,12 @@ from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.log.virtual_log import PYTHON, VirtualLog
 from holdfast.runtime.loop.loop import WorkflowLoop
-from holdfast.runtime.loop.user_code import line_of_call, line_of_error, line_of_waiting
+from holdfast.runtime.loop.user_code import (
+    line_of_call,
+    line_of_error,
+    line_of_task,
+    line_of_waiting,
+)
 from holdfast.runtime.turn.outcome import raised
 from holdfast.types import Event
 from holdfast.values.names import is_same_name
@@ -183,6 +189,17 @@ def waits_in_vain(commands: Commands, loop: WorkflowLoop) -> Reason | None:
     text = f"the code waits for {call.family} {call.name} under {call.key!r}"
     line = line_of_call(loop, loop.tasks, call.key)
     return Reason(f"{text}, which the log has as cancelled by older code", call.key, line)
+
+
+def waits_for_nothing(loop: WorkflowLoop) -> DeterminismError:
+    """Return the error for code that waits for nothing durable."""
+    line = line_of_task(loop.tasks, "")
+    return DeterminismError(
+        f"the workflow waits for nothing durable{f' at {line}' if line else ''}: no step, timer or "
+        "signal could ever wake it (does it wait for a thread, for a lock that nobody releases, or "
+        "for an asyncio object that other runs use too?)",
+        line=line,
+    )
 
 
 def held_back(instance: Instance) -> Reason | None:

@@ -17,7 +17,8 @@ from holdfast.errors import InvalidInput, PayloadError
 from holdfast.events import CONTINUED, FAILED, write_details
 from holdfast.retry import Retry
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.turn.outcome import Outcome, raised
+from holdfast.runtime.code.updates import Updates
+from holdfast.runtime.turn.outcome import Outcome, must_stay_open, outcome, raised
 from holdfast.types import Finish
 from holdfast.values.ids import continued_run_id
 
@@ -29,6 +30,20 @@ class Retried(Finish, frozen=True, kw_only=True):
 
     attempt: FailedAttempt
     failure: str
+
+
+def ending(instance: Instance, unstorable: PayloadError | None) -> Outcome | None:
+    """Return how a run ends whose code has ended, None if it stays open.
+
+    `unstorable` is the error if the database has refused its end. If no attempt follows, the
+    updates that the code has begun with are answered.
+    """
+    found = None if must_stay_open(instance) else outcome(instance, unstorable)
+    if instance.workflow.retry is not None and found is not None and unstorable is None:
+        found = retried(instance, found)
+    if Updates in instance.ledgers and not awaits_attempt(instance, found):
+        instance.ledger(Updates).answer_accepted()
+    return found
 
 
 def retried(instance: Instance, end: Outcome) -> Outcome | None:

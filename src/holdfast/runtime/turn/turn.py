@@ -9,23 +9,37 @@ or cancelled only when the part of the log that led to it is durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
+from uuid import UUID
 
 from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError, PayloadError
-from holdfast.events import STEP_COMPLETED, TERMINAL, VALUE_RECORDED, YIELDED
+from holdfast.events import (
+    CHILD_CANCEL,
+    COMMANDS,
+    SIGNAL_SENT,
+    STEP_COMPLETED,
+    TERMINAL,
+    VALUE_RECORDED,
+    YIELDED,
+)
+from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call, Restored, completed_step, failed_step
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import is_taken_away
-from holdfast.runtime.loop.user_code import line_of_task
-from holdfast.runtime.turn.checking import Check
+from holdfast.runtime.turn.beside import Beside
+from holdfast.runtime.turn.checking import Check, verify_end
 from holdfast.runtime.turn.comparing import before_commands, compare
+from holdfast.runtime.turn.divergence import waits_for_nothing
 from holdfast.runtime.turn.effects import Effects, State
-from holdfast.runtime.turn.outcome import leftovers, must_stay_open, outcome
+from holdfast.runtime.turn.moments import fire_timers, first_due, next_due, record_timer
+from holdfast.runtime.turn.outcome import leftovers
 from holdfast.runtime.turn.replayer import Replayer
-from holdfast.runtime.turn.run_retry import awaits_attempt, retried
+from holdfast.runtime.turn.run_retry import ending
+from holdfast.runtime.turn.shipping import cut, may_follow_others, touched, unrecorded
 from holdfast.types import ANY_END, ErrorInfo, Event, Finish, Notice, Suspend, TurnCommit
 
 __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
@@ -38,6 +52,8 @@ _LACKING = (
 )
 # In a row; then commits may be appended after entries of others, until one finds none before it.
 _CONFLICTS = 3
+_TO_OTHERS: Final = frozenset({CHILD_CANCEL, SIGNAL_SENT})
+_type: Final = attrgetter("type")
 
 
 class Turn:
@@ -47,26 +63,9 @@ class Turn:
     """
 
     __slots__ = (
-        "_cancel",
-        "_clock",
-        "_commit",
-        "_conflicts",
-        "_end",
-        "_error",
-        "_next_due",
-        "_notices",
-        "_problems",
-        "_recorded",
-        "_replayer",
-        "_replies",
-        "_singly",
-        "_start",
-        "_strict",
-        "_unstorable",
-        "_visible_at",
-        "info",
-        "lease_no",
-        "state",
+        *("_cancel", "_commit", "_end", "_error", "_next_due", "_notices", "_problems", "_start"),
+        *("_beside", "_clock", "_conflicts", "_replayer", "_replies", "_singly", "_strict"),
+        *("_unstorable", "_visible_at", "info", "lease_no", "state"),
     )
 
     def __init__(
@@ -103,7 +102,7 @@ class Turn:
         self._end: Finish | None = None
         self._error: DeterminismError | PayloadError | None = None
         self._replies: tuple[Notice, ...] = ()  # to be sent once the commit is durable
-        self._recorded: tuple[tuple[int, Event], ...] = ()  # by transactions, by their places
+        self._beside: Beside | None = None  # made when the first transaction has recorded a result
         self._conflicts = 0
         self._singly = False  # commit one by one, to find the event that the database refuses
         self._unstorable: PayloadError | None = None  # the error if the run's end cannot be stored
@@ -126,7 +125,8 @@ class Turn:
 
         A run may be due before: at what other code has recorded, and this code has not called.
         """
-        return self._replayer.wake_at()
+        replayer = self._replayer
+        return first_due(replayer.instance.timers, replayer.executions)
 
     @property
     def executing(self) -> dict[str, Call]:
@@ -177,23 +177,15 @@ class Turn:
                 return self._effects()
             replayer.offer(event)
             return self._pump()
-        if (
-            restored is not None
-            and call is not None
-            and not self._recorded
-            and replayer.complete_beside(index, call, event, restored)
-        ):
-            return self._pump()
-        self._recorded = tuple(sorted([*self._recorded, (index, event)], key=lambda each: each[0]))
+        beside = self._beside = self._beside or Beside(replayer)
+        if restored is None or call is None or not beside.complete(index, call, event, restored):
+            beside.add(index, event)
         return self._pump()
 
     @property
     def lacks_entries(self) -> bool:
         """True if others wrote entries before that of a transaction, which only the log tells."""
-        if not self._recorded:
-            return False
-        log = self._replayer.log
-        return not (log.committing or log.fresh) and self._replayer.receptive
+        return self._beside is not None and self._beside.lacks_entries
 
     def step_failed(
         self, key: str, error: ErrorInfo, started_at: int, retry_at: int | None, timed_out: bool
@@ -241,7 +233,7 @@ class Turn:
         self._conflicts += 1
         if not tail:  # what is under way was begun because of entries that may be lost
             self._warn([_LACKING])
-            self._recorded = ()
+            self._beside = None
             self._cancel += tuple(self._replayer.executions.stop())
         if self._has_lost(tail):
             return self._effects()
@@ -290,14 +282,8 @@ class Turn:
         replayer = self._replayer
         if self.lacks_entries and not tail and first == self.durable_length:
             return self.conflict(tail)
-        log, skip = replayer.log, replayer.log.durable_length - first
-        ready = self.state is _RUNNING and replayer.receptive
-        if log.committing or log.fresh or not ready or not 0 <= skip < len(tail):
-            return self._effects()
-        if skip and log.last_at not in (0, tail[skip - 1].at):
-            return self._effects()
-        unseen = tail[skip:]
-        if self._has_lost(unseen):
+        unseen = replayer.unseen(tail, first) if self.state is _RUNNING else ()
+        if not unseen or self._has_lost(unseen):
             return self._effects()
         replayer.deliver(unseen)
         return self._pump()
@@ -331,7 +317,13 @@ class Turn:
 
         Safe from another thread.
         """
-        return self._replayer.unrecorded(lease_no)
+        replayer, log = self._replayer, self._replayer.log
+        instance = None if replayer.closed else replayer.instance
+        ends = log.signed(unrecorded(replayer.unrecorded, instance, self._clock))
+        if not ends:
+            return None
+        place, at = log.durable_length, log.last_at
+        return TurnCommit(self.info.run_id, lease_no, place, ends, after_others=True, last_at=at)
 
     def abandon(self) -> None:
         """Close the run's code; the turn does nothing after that. Idempotent."""
@@ -393,12 +385,12 @@ class Turn:
             return self._effects()
         if replayer.needs_log:
             self.state = State.NEEDS_LOG
-        if self._recorded:
-            self._take_recorded()
+        if self._beside is not None and self._beside.entries:
+            self._beside.take()
         instance = replayer.instance
         if self.state is _RUNNING:
             if instance.timers.live:
-                replayer.fire_timers()
+                fire_timers(replayer, self._clock)
             if replayer.broken is None:
                 try:
                     self._act()
@@ -413,17 +405,6 @@ class Turn:
         commit, start = self._commit, self._start
         self._commit, self._start = None, ()
         return Effects(_RUNNING, self._next_due, commit, start)
-
-    def _take_recorded(self) -> None:
-        """Feed what transactions have added, in its order; the answer to a commit may bring it."""
-        replayer, log = self._replayer, self._replayer.log
-        if log.committing or replayer.needs_log or replayer.broken is not None:
-            return
-        while self._recorded and self._recorded[0][0] <= log.durable_length:
-            (index, event), *later = self._recorded
-            self._recorded = tuple(later)
-            if index == log.durable_length:
-                replayer.deliver_beside(event)
 
     def _act(self) -> None:
         replayer = self._replayer
@@ -452,7 +433,7 @@ class Turn:
         if issued := steps.issued:
             certain, first = log.certain, issued[0]
             if first.mark <= certain or first.retry_at is not None:
-                self._start_issued(certain, doubtful=doubtful)
+                self._start = tuple(replayer.start_issued(certain, doubtful=doubtful))
         if executions.pausing or instance.timers.live:
             self._await_moments()
         elif not log.committing:
@@ -460,16 +441,6 @@ class Turn:
                 self._suspend()
             elif log.fresh:
                 self._ship(None)
-
-    def _start_issued(self, certain: int, *, doubtful: bool) -> None:
-        """Start the steps whose calls are certain, unless the log has them under another name."""
-        replayer = self._replayer
-        if replayer.log.barred and replayer.log.bars_steps:
-            return
-        if calls := replayer.executions.start(replayer.instance.steps, certain):
-            if doubtful:
-                replayer.check_calls(calls)
-            self._start = tuple(calls)
 
     def _await_moments(self) -> None:
         """Begin attempts whose pause is over; suspend, or be woken at the next moment."""
@@ -481,7 +452,7 @@ class Turn:
                 replayer.check_calls(calls)
             self._start += tuple(calls)
         for timer in timers.due_for_recording(now):
-            replayer.record_timer(timer)
+            record_timer(replayer.log, timer)
         if not log.committing:
             stepping = executions.executing or (
                 steps.pending and not executions.all_pause(steps, now)
@@ -491,55 +462,73 @@ class Turn:
             elif log.fresh:
                 self._ship(None)
         if self.state is _RUNNING:
-            self._next_due = replayer.next_due(now)
+            self._next_due = next_due(timers, executions, log.certain, now)
 
     # Committing
 
     def _ship_apart(self) -> None:
-        """Commit first what must not share a commit with a suspension or with the other events.
-
-        What makes the cancel of a transaction certain must not: what follows waits for its end.
-        """
-        log, executing = self._replayer.log, self._replayer.executions.executing
-        if log.committing or not log.fresh:
+        """Commit first what must not share a commit with a suspension or with other events."""
+        replayer, late = self._replayer, self._conflicts >= _CONFLICTS
+        log, executions = replayer.log, replayer.executions
+        if log.committing:
             return
-        marks = [
-            mark
-            for key, mark in self._replayer.instance.steps.given_up.items()
-            if key in executing and executing[key].step.connects is not None
-        ]
-        count = log.bearable(singly=self._singly, mark=min(marks, default=None))
-        if marks or self._singly or self._conflicts >= _CONFLICTS or count < len(log.fresh):
-            self._replayer.record_raised(count)
+        count = cut(replayer.instance, log, executions, singly=self._singly, after_others=late)
+        if count is not None:
             self._ship(None, count)
 
     def _ship(self, then: Suspend | Finish | None, count: int | None = None) -> None:
-        replayer = self._replayer
-        commit = replayer.commit(self.lease_no, then, count, self._conflicts >= _CONFLICTS)
-        self._commit = commit
-        if Updates in replayer.instance.ledgers:
-            updates, ends = replayer.instance.ledger(Updates), isinstance(then, Finish)
-            self._replies = tuple(updates.replies(self.info.run_id, commit.events, ends=ends))
+        """Commit the fresh events, or the first `count` of them."""
+        replayer, info = self._replayer, self.info
+        log, instance = replayer.log, replayer.instance
+        after_others = self._conflicts >= _CONFLICTS and may_follow_others(instance, then)
+        events = log.commit_sent(count, after_others=after_others)
+        commands: Commands | None = instance.ledgers.get(Commands)
+        place, at, lease_no = log.durable_length, log.last_at, self.lease_no
+        if commands is None and (
+            not isinstance(then, Finish)
+            or (info.parent_run_id is None and then.status != "continued")
+        ):
+            self._commit = TurnCommit(
+                info.run_id, lease_no, place, events, then, False, (), False, after_others, at
+            )
+        else:
+            has_commands = not COMMANDS.isdisjoint(map(_type, events))
+            touches: tuple[UUID, ...] = ()
+            if info.parent_run_id is not None or not _TO_OTHERS.isdisjoint(map(_type, events)):
+                touches = touched(info, events, then)
+            ends = isinstance(then, Finish) and commands is not None and commands.has_children
+            self._commit = TurnCommit(
+                info.run_id,
+                lease_no,
+                place,
+                events,
+                then,
+                has_commands,
+                touches,
+                ends,
+                after_others,
+                at,
+            )
+        if Updates in instance.ledgers:
+            updates, ends = instance.ledger(Updates), isinstance(then, Finish)
+            self._replies = tuple(updates.replies(info.run_id, events, ends=ends))
 
     def _suspend(self) -> None:
         """Give the lease back with this commit: the turn does nothing until it is answered."""
-        replayer, timers = self._replayer, self._replayer.instance.timers
+        replayer, instance = self._replayer, self._replayer.instance
+        timers, executions = instance.timers, replayer.executions
         replayer.check_waiting()
-        awaiting, wake_at = replayer.instance.awaiting, replayer.wake_at()
-        if wake_at is None and not awaiting and replayer.instance.paused_events is None:
+        awaiting, wake_at = instance.awaiting, None
+        if timers.live or executions.pausing:
+            wake_at = first_due(timers, executions)
+        if wake_at is None and not awaiting and instance.paused_events is None:
             if not replayer.log.fresh:
-                line = line_of_task(replayer.instance.loop.tasks, "")
-                raise DeterminismError(
-                    f"the workflow waits for nothing durable{f' at {line}' if line else ''}: no "
-                    "step, timer or signal could ever wake it (does it wait for a thread, for a "
-                    "lock that nobody releases, or for an asyncio object that other runs use too?)",
-                    line=line,
-                )
+                raise waits_for_nothing(instance.loop)
             self._ship(None)
             return
         for timer in timers.unrecorded() if timers.live else ():
-            replayer.record_timer(timer)
-        unmade_at = replayer.instance.history.unmade_at(self._clock())
+            record_timer(replayer.log, timer)
+        unmade_at = instance.history.unmade_at(self._clock())
         if unmade_at is not None:
             wake_at = unmade_at if wake_at is None else min(wake_at, unmade_at)
         self._yield(wake_at, awaiting)
@@ -565,14 +554,9 @@ class Turn:
         replayer = self._replayer
         if replayer.log.committing:
             return
-        instance = replayer.instance
         if replayer.checks:
-            replayer.verify()
-        found = None if must_stay_open(instance) else outcome(instance, self._unstorable)
-        if instance.workflow.retry is not None and found is not None and self._unstorable is None:
-            found = retried(instance, found)
-        if Updates in instance.ledgers and not awaits_attempt(instance, found):
-            instance.ledger(Updates).answer_accepted()
+            verify_end(replayer.instance.workflow, self.info, replayer.instance, replayer.log)
+        found = ending(replayer.instance, self._unstorable)
         if found is None:
             self._stay_open()
             return
