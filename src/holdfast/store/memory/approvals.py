@@ -77,7 +77,7 @@ def request(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice
     return []
 
 
-def withdraw(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
+def withdraw(tables: Tables, _: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out ApprovalWithdrawn: delete the row of an open approval."""
     if _open(tables, run_id, event.key or TURN) is not None:
         del tables.tasks[run_id, event.key or TURN]

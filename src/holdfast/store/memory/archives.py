@@ -13,6 +13,7 @@ from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros as seconds_to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.rows import shape_had
+from holdfast.store.memory.payloads import check_seconds
 from holdfast.store.memory.retention import check_batch, due_runs, keep_runs
 from holdfast.store.memory.rows import EventRow, Parent, RunRow, StepRow
 from holdfast.store.memory.streams import restore_streams, streams_of
@@ -26,7 +27,6 @@ from holdfast.store.port.run_lines import (
 )
 from holdfast.types import Event, ExportedRuns, LeasedRun, LeasedRuns, NewRun, Restoring
 from holdfast.values.composing import compose
-from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.values.moments import maybe_datetime, maybe_micros, to_micros
 
 _STEP_FIELDS: Final = (
@@ -83,8 +83,7 @@ class MemoryArchives(Part):
 
     async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
         async with self._transaction() as (tables, now):
-            if not 0 <= retention_seconds <= LONGEST_SECONDS:
-                raise InvalidInput(f"{retention_seconds} is outside 0 to 10,000,000,000 seconds")
+            check_seconds(retention_seconds)
             read = [read_line(line) for line in lines]
             if not read or isinstance(read[0].run, UUID):
                 raise InvalidInput("the first line of a run has no run")

@@ -7,12 +7,12 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import read_attributes_set
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.payloads import checked
 from holdfast.store.memory.tables import Tables
-from holdfast.types import AttributeValue, Event, RunRecord
+from holdfast.types import AttributeValue, Event, Notice, RunRecord
 from holdfast.values.attributes import attribute_text, check_changes, check_size
 from holdfast.values.texts import check_text
 
@@ -22,10 +22,7 @@ class MemoryAttributes(Part):
         self, run_id: UUID, attributes: Mapping[str, AttributeValue | None]
     ) -> dict[str, AttributeValue] | None:
         async with self._transaction() as (tables, _):
-            try:
-                changes = check_changes(attributes)
-            except ConfigurationError as error:
-                raise InvalidInput(str(error)) from None
+            changes = checked(check_changes, attributes)
             row = tables.runs.get(newest(tables, run_id))
             if row is None:
                 return None
@@ -55,12 +52,13 @@ class MemoryAttributes(Part):
             return list(left)
 
 
-def carry_out(tables: Tables, run_id: UUID, event: Event) -> None:
+def carry_out(tables: Tables, _: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out AttributesSet: set and remove attributes of the run that has written it."""
     row = tables.runs[run_id]
     command = read_attributes_set(event.details or "")
     changed = _changed(row.new.attributes, command.attributes)
     row.new = msgspec.structs.replace(row.new, attributes=changed)
+    return []
 
 
 def has_all(run: RunRecord, wanted: Mapping[str, AttributeValue]) -> bool:

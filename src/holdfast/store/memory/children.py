@@ -122,7 +122,7 @@ def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]
 
 
 def signal(
-    tables: Tables, now: int, sender: UUID, event: Event, undelivered: list[Undelivered]
+    undelivered: list[Undelivered], tables: Tables, now: int, sender: UUID, event: Event
 ) -> list[Notice]:
     """Carry out SignalSent; record it as undelivered if there is no such run, or it has ended."""
     command = details.read(event.details, _SignalSent)

@@ -6,7 +6,9 @@ the commit in which its parent suspends, it finds the parent suspended, and wake
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -33,7 +35,6 @@ from holdfast.store.memory.tables import Tables, distinct
 from holdfast.types import (
     Ahead,
     Committed,
-    Event,
     Finish,
     Notice,
     Refusal,
@@ -41,6 +42,8 @@ from holdfast.types import (
     TurnCommit,
     Undelivered,
 )
+
+Carry: TypeAlias = Callable[..., list[Notice]]
 
 
 class MemoryCommits(Part):
@@ -76,31 +79,33 @@ class MemoryCommits(Part):
             for turn in written:
                 notices += _apply(tables, now, worker_id, token, turn)
             commands = [(turn.run_id, event) for turn in written for event in turn.events]
-            for kind in CARRIED_OUT:
+            signal: Carry = partial(children.signal, undelivered)
+            for kind, carry_out in {**CARRIED_OUT, events.SIGNAL_SENT: signal}.items():
                 for run_id, event in commands:
                     if event.type == kind:
-                        notices += _carry_out(tables, now, run_id, event, undelivered)
+                        notices += carry_out(tables, now, run_id, event)
             ended = [turn.run_id for turn in written if isinstance(turn.then, Finish)]
             notices += tell_parents(tables, now, ended)
             notices += close_children(tables, now, ended)
             return Committed(now, refused, distinct(notices), ahead, undelivered)
 
 
-CARRIED_OUT = (  # new things are made, then others are withdrawn, at last other runs are told
-    events.ATTRIBUTES_SET,
-    events.STREAM_WRITTEN,
-    events.EVENT_SUBSCRIBED,
-    events.ACTIVITY_SCHEDULED,
-    events.APPROVAL_REQUESTED,
-    events.WEBHOOK_OPENED,
-    events.CHILD_STARTED,
-    events.CONTINUED,
-    events.ACTIVITY_CANCEL,
-    events.APPROVAL_WITHDRAWN,
-    events.WEBHOOK_CLOSED,
-    events.SIGNAL_SENT,
-    events.CHILD_CANCEL,
-)
+# New things are made, then others are withdrawn, at last other runs are told. Each returns notices.
+CARRIED_OUT: Final[dict[str, Carry]] = {
+    events.ATTRIBUTES_SET: attributes.carry_out,
+    events.STREAM_WRITTEN: streams.write_of_code,
+    events.EVENT_SUBSCRIBED: topics.subscribe_run,
+    events.ACTIVITY_SCHEDULED: activities.schedule,
+    events.APPROVAL_REQUESTED: approvals.request,
+    events.WEBHOOK_OPENED: webhooks.open_url,
+    events.CHILD_STARTED: children.start,
+    events.CONTINUED: attempts.continue_run,
+    events.ACTIVITY_CANCEL: activities.cancel,
+    events.APPROVAL_WITHDRAWN: approvals.withdraw,
+    events.WEBHOOK_CLOSED: webhooks.close_url,
+    events.SIGNAL_SENT: children.signal,
+    events.CHILD_CANCEL: children.cancel,
+}
 
 
 def _place_after_others(tables: Tables, turn: TurnCommit, token: UUID) -> int:
@@ -190,42 +195,3 @@ def _suspend(tables: Tables, worker_id: str, run_id: UUID, suspend: Suspend) -> 
     task.visible_at = NEVER if suspend.visible_at is None else suspend.visible_at
     task.awaiting = suspend.awaiting
     task.attempts, task.stuck, task.stuck_tries = 0, None, 0
-
-
-def _carry_out(
-    tables: Tables, now: int, run_id: UUID, event: Event, undelivered: list[Undelivered]
-) -> list[Notice]:
-    """Carry out an event of a commit if it is a command; return the notices.
-
-    Signals that cannot be delivered are added to `undelivered`.
-    """
-    match event.type:
-        case events.ATTRIBUTES_SET:
-            attributes.carry_out(tables, run_id, event)
-            return []
-        case events.ACTIVITY_SCHEDULED:
-            return activities.schedule(tables, now, run_id, event)
-        case events.ACTIVITY_CANCEL:
-            return activities.cancel(tables, now, run_id, event)
-        case events.APPROVAL_REQUESTED:
-            return approvals.request(tables, now, run_id, event)
-        case events.APPROVAL_WITHDRAWN:
-            return approvals.withdraw(tables, run_id, event)
-        case events.WEBHOOK_OPENED:
-            return webhooks.open_url(tables, run_id, event)
-        case events.WEBHOOK_CLOSED:
-            return webhooks.close_url(tables, run_id, event)
-        case events.CHILD_STARTED:
-            return children.start(tables, now, run_id, event)
-        case events.CHILD_CANCEL:
-            return children.cancel(tables, now, run_id, event)
-        case events.STREAM_WRITTEN:
-            return streams.write_of_code(tables, now, run_id, event)
-        case events.EVENT_SUBSCRIBED:
-            return topics.subscribe_run(tables, now, run_id, event)
-        case events.SIGNAL_SENT:
-            return children.signal(tables, now, run_id, event, undelivered)
-        case events.CONTINUED:
-            return attempts.continue_run(tables, now, run_id, event)
-        case _:
-            return []

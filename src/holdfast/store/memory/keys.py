@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import InvalidInput
+from holdfast.store.memory.payloads import checked
 from holdfast.types import LimitRule
 from holdfast.values.key_paths import fields_of, first_key, is_key_path, key_of
 from holdfast.values.names import check_queue_name, check_reference
@@ -24,13 +25,10 @@ def check_rule(rule: LimitRule) -> None:
     """Raise InvalidInput for a limit that cannot be."""
     if rule.scope not in ("queue", "workflow", "activity"):
         raise InvalidInput(f"a scope is queue, workflow or activity, not {rule.scope!r}")
-    try:
-        if rule.scope == "queue":
-            check_queue_name(rule.name)
-        else:
-            check_reference(f"a {rule.scope}", rule.name)
-    except ConfigurationError as error:
-        raise InvalidInput(str(error)) from None
+    if rule.scope == "queue":
+        checked(check_queue_name, rule.name)
+    else:
+        checked(check_reference, f"a {rule.scope}", rule.name)
     if flaw := _flaw(rule):
         raise InvalidInput(flaw)
 

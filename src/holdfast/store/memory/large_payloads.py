@@ -11,6 +11,7 @@ from holdfast.errors import InvalidInput
 from holdfast.objects import MemoryObjects, Objects, check_objects_url
 from holdfast.store.memory.clock import Clock, to_micros
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.payloads import check_limit
 from holdfast.store.memory.rows import PayloadOwnerRow
 from holdfast.store.memory.tables import Nesting, Tables
 from holdfast.types import FailingPut, UnneededPayloads
@@ -69,8 +70,7 @@ class MemoryLargePayloads(Part):
         self, *, limit: int = 100, lease_seconds: float = 600.0
     ) -> list[UnneededPayloads]:
         async with self._transaction() as (tables, now):
-            if limit < 0:
-                raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
+            check_limit(limit)
             due = sorted(
                 (row.due_at, place)
                 for place, row in tables.payload_owners.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -27,14 +27,41 @@ from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.values.names import check_queue_name, check_reference, check_signal_name
 from holdfast.values.texts import check_id, check_text
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _FARTHEST: Final = 10**16  # microseconds
+
+
+def checked(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what a check does that code of an app uses too; here what it refuses is the input's.
+
+    Raises InvalidInput in place of ConfigurationError.
+    """
+    try:
+        return check(*args, **kwargs)
+    except ConfigurationError as error:
+        raise InvalidInput(str(error)) from None
+
+
+def check_limit(limit: int) -> None:
+    """Raise InvalidInput for a number of rows that cannot be asked for."""
+    if limit < 0:
+        raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
+
+
+def check_seconds(*given: float | None) -> None:
+    """Raise InvalidInput for times that are not allowed."""
+    for seconds in given:
+        if seconds is not None and not 0 <= seconds <= LONGEST_SECONDS:
+            raise InvalidInput(f"{seconds} is outside 0 to 10,000,000,000 seconds")
 
 
 def check_run(run: NewRun) -> None:
     """Raise InvalidInput if a run to start has a value that is not allowed."""
-    check_name(_check_workflow, run.name)
+    checked(check_reference, "a workflow", run.name)
     if run.queue is not None:
-        check_name(check_queue_name, run.queue)
+        checked(check_queue_name, run.queue)
     check_version(run.version)
     if run.priority is not None and run.priority not in PRIORITIES:
         raise InvalidInput(f"priority {run.priority} is outside 0 to 4")
@@ -43,16 +70,11 @@ def check_run(run: NewRun) -> None:
             check_id(what, text)
     if run.start_at is not None and abs(run.start_at) > _FARTHEST:
         raise InvalidInput(f"a start at {run.start_at} µs is centuries away")
-    for seconds in (run.delay_seconds, run.timeout_seconds, run.retention_seconds):
-        if seconds is not None and not 0 <= seconds <= LONGEST_SECONDS:
-            raise InvalidInput(f"{seconds} is outside 0 to 10,000,000,000 seconds")
+    check_seconds(run.delay_seconds, run.timeout_seconds, run.retention_seconds)
     for text in (*run.tags, *(run.headers or {}).keys(), *(run.headers or {}).values()):
         check_text("text", text)
     check_json("input", run.input)
-    try:
-        check_attributes(run.attributes)
-    except ConfigurationError as error:
-        raise InvalidInput(str(error)) from None
+    checked(check_attributes, run.attributes)
 
 
 def check_version(version: int) -> None:
@@ -63,7 +85,7 @@ def check_version(version: int) -> None:
 
 def check_signal(signal: NewSignal) -> None:
     """Raise InvalidInput if a signal has a value that is not allowed."""
-    check_name(check_signal_name, signal.name)
+    checked(check_signal_name, signal.name)
     for what, text in (("signal id", signal.signal_id), ("topic", signal.reply_to)):
         if text is not None:
             check_id(what, text)
@@ -80,13 +102,11 @@ def check_reason(reason: str | None, by: str | None = None) -> None:
 def check_reschedule(change: Reschedule) -> None:
     """Raise InvalidInput for a change with a value that is not allowed, none, or two for one."""
     if change.queue is not None:
-        check_name(check_queue_name, change.queue)
+        checked(check_queue_name, change.queue)
     for at in (change.start_at, change.deadline_at):
         if at is not None and abs(at) > _FARTHEST:
             raise InvalidInput(f"a moment at {at} µs is centuries away")
-    for seconds in (change.delay_seconds, change.timeout_seconds):
-        if seconds is not None and not 0 <= seconds <= LONGEST_SECONDS:
-            raise InvalidInput(f"{seconds} is outside 0 to 10,000,000,000 seconds")
+    check_seconds(change.delay_seconds, change.timeout_seconds)
     starts = sum(each is not None for each in (change.start_at, change.delay_seconds))
     ends = sum(each is not None for each in (change.deadline_at, change.timeout_seconds))
     ends += change.no_deadline
@@ -102,7 +122,10 @@ def check_pause(scope: str, name: str, reason: str | None) -> None:
     """Raise InvalidInput if a pause has a value that is not allowed."""
     if scope not in ("queue", "workflow"):
         raise InvalidInput(f"a scope is queue or workflow, not {scope!r}")
-    check_name(check_queue_name if scope == "queue" else _check_workflow, name)
+    if scope == "queue":
+        checked(check_queue_name, name)
+    else:
+        checked(check_reference, "a workflow", name)
     check_reason(reason)
 
 
@@ -168,10 +191,6 @@ def is_unreadable(event: Event) -> bool:
     return False
 
 
-def _check_workflow(name: str) -> str:
-    return check_reference("a workflow", name)
-
-
 def _check_event(event: Event) -> None:
     check_text("event type", event.type)
     if event.key is not None:
@@ -188,13 +207,6 @@ def _check_finish(finish: Finish) -> None:
     for text in (finish.output, finish.error):
         if text is not None:
             _decode(text)
-
-
-def check_name(check: Callable[[str], str], name: str) -> None:
-    try:
-        check(name)
-    except ConfigurationError as error:
-        raise InvalidInput(str(error)) from None
 
 
 def _decode(text: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from holdfast.errors import InvalidInput
-from holdfast.store.memory.payloads import check_json, check_name
+from holdfast.store.memory.payloads import check_json, checked
 from holdfast.store.memory.queue_rows import QueueRow
 from holdfast.types import PRIORITIES, MessageChange, NewMessage, QueueSettings, Receive
 from holdfast.values.durations import LONGEST_SECONDS
@@ -20,7 +20,7 @@ _MOST = 10_000
 
 def check_queue(settings: QueueSettings, known: Mapping[str, QueueRow]) -> None:
     """Raise InvalidInput for a queue that cannot be."""
-    check_name(check_queue_name, settings.name)
+    checked(check_queue_name, settings.name)
     if settings.fifo and (settings.has_priorities or settings.has_filters):
         raise InvalidInput(
             "a FIFO queue hands out each group in order: it has neither priorities nor filters"
@@ -38,7 +38,7 @@ def check_queue(settings: QueueSettings, known: Mapping[str, QueueRow]) -> None:
 def _check_dead_letters(settings: QueueSettings, known: Mapping[str, QueueRow]) -> None:
     dead = settings.dead_letters
     if dead is not None:
-        check_name(check_queue_name, dead)
+        checked(check_queue_name, dead)
     most = settings.max_receives
     row = known.get(dead or "")
     if most is not None and most < 1:

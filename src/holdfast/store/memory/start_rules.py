@@ -14,6 +14,7 @@ from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.declared import with_declared
 from holdfast.store.memory.large_payloads import use_payloads
+from holdfast.store.memory.payloads import check_limit
 from holdfast.store.memory.rows import NEVER, TURN, RunRow, StartKey, TaskRow, WaitingRun
 from holdfast.store.memory.tables import Tables
 from holdfast.types import (
@@ -54,8 +55,7 @@ class MemoryStartRules(Part):
             return [rules for _, rules in sorted(tables.start_rules.items())]
 
     async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
-        if limit < 0:
-            raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
+        check_limit(limit)
         async with self._transaction() as (tables, now):
             found: list[HeldKey] = []
             for rule in get_args(RuleKind):

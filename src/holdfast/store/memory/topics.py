@@ -10,14 +10,14 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import contains, raw
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import InvalidInput
 from holdfast.events import read_event_subscribed
 from holdfast.store.memory import details
 from holdfast.store.memory.chains import newest
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.forwarding import forward_event
 from holdfast.store.memory.messages import send_message
-from holdfast.store.memory.payloads import check_json, check_run
+from holdfast.store.memory.payloads import check_json, check_run, checked
 from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.rows import DeliveryRow, SubscriptionRow
 from holdfast.store.memory.signals import has_signal
@@ -87,7 +87,7 @@ class MemoryTopics(Part):
     ) -> list[SubscriptionRecord]:
         async with self._transaction() as (tables, _):
             if topic is not None:
-                _check_topic(topic)
+                checked(check_topic, topic)
             found = [
                 _record(row)
                 for row in tables.subscriptions.values()
@@ -99,7 +99,7 @@ class MemoryTopics(Part):
 
     async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
         async with self._transaction() as (tables, _):
-            _check_topic(topic)
+            checked(check_topic, topic)
             counts: dict[SubscriptionKind, int] = {}
             for row in tables.subscriptions.values():
                 if fits(row.pattern, topic):
@@ -144,7 +144,7 @@ def _in_order(new: NewSubscription) -> tuple[str, str, bool, str]:
 
 def publish(tables: Tables, now: int, event: NewEvent) -> tuple[Published, list[Notice]]:
     """Start, tell and send what is subscribed to an event."""
-    _check_topic(event.topic)
+    checked(check_topic, event.topic)
     check_json("payload", event.payload)
     event_id = str(uuid7()) if event.event_id is None else event.event_id
     if not 1 <= len(event_id.encode()) <= _MOST_ID:
@@ -279,10 +279,7 @@ def _start(
 
 
 def _checked(new: NewSubscription) -> NewSubscription:
-    try:
-        check_pattern(new.pattern)
-    except ConfigurationError as error:
-        raise InvalidInput(str(error)) from None
+    checked(check_pattern, new.pattern)
     if new.match is not None:
         check_json("match", new.match)
         if len(new.match.encode()) > _MOST_MATCH:
@@ -291,11 +288,8 @@ def _checked(new: NewSubscription) -> NewSubscription:
     if isinstance(target, QueueTarget):
         return new
     if isinstance(target, UrlTarget):
-        try:
-            check_url(target.url)
-            check_secret(target.secret)
-        except ConfigurationError as error:
-            raise InvalidInput(str(error)) from None
+        checked(check_url, target.url)
+        checked(check_secret, target.secret)
         return new
     check_run(_run_of(target, uuid4()))
     return new
@@ -341,13 +335,6 @@ def _forget(tables: Tables, limit: int) -> int:
     for subscription_id in gone:
         del tables.subscriptions[subscription_id]
     return len(gone)
-
-
-def _check_topic(topic: str) -> None:
-    try:
-        check_topic(topic)
-    except ConfigurationError as error:
-        raise InvalidInput(str(error)) from None
 
 
 def _kind(row: SubscriptionRow) -> SubscriptionKind:

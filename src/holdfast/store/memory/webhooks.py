@@ -65,7 +65,7 @@ class MemoryWebhooks(Part):
             return "received", distinct(tables.tell(row.run_id, event))
 
 
-def open_url(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
+def open_url(tables: Tables, _: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out WebhookOpened: write the row by which its URL is found."""
     opened = details.read(event.details, _Opened)
     row = WebhookRow(run_id, event.key or "", opened.body, opened.secret, opened.scheme)
@@ -73,7 +73,7 @@ def open_url(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
     return []
 
 
-def close_url(tables: Tables, run_id: UUID, event: Event) -> list[Notice]:
+def close_url(tables: Tables, _: int, run_id: UUID, event: Event) -> list[Notice]:
     """Carry out WebhookClosed."""
     for row in tables.webhooks.values():
         if (row.run_id, row.key) == (run_id, event.key):

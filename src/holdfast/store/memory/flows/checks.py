@@ -6,8 +6,8 @@ import json
 import re
 from typing import Final, get_args
 
-from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.store.memory.payloads import check_version
+from holdfast.errors import InvalidInput
+from holdfast.store.memory.payloads import check_version, checked
 from holdfast.types import FlowShape, StepShape, TriggerRule
 from holdfast.values.durations import LONGEST_SECONDS
 from holdfast.values.names import check_queue_name
@@ -119,10 +119,7 @@ def _check_options(
     queue: str | None, max_attempts: int | None, base_delay: int | None, timeout: int | None
 ) -> None:
     if queue is not None:
-        try:
-            check_queue_name(queue)
-        except ConfigurationError as error:
-            raise InvalidInput(str(error)) from None
+        checked(check_queue_name, queue)
     if max_attempts is not None and not 1 <= max_attempts <= _LARGEST:
         raise InvalidInput(f"max_attempts is 1 or more, not {max_attempts}")
     _check_seconds("base_delay", base_delay)

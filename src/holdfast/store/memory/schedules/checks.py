@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, get_args
 from uuid import UUID
 
-from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.store.memory.payloads import check_json, check_name, check_run
+from holdfast.errors import InvalidInput
+from holdfast.store.memory.payloads import check_json, check_run, check_seconds, checked
 from holdfast.types import (
     MOST_MISSED,
     PRIORITIES,
@@ -29,7 +29,7 @@ _FARTHEST: Final = 10**16  # microseconds
 
 def check_schedule(new: NewSchedule) -> None:
     """Raise InvalidInput if a schedule has a value that is not allowed."""
-    _check_name(new.name)
+    checked(check_reference, "a schedule", new.name)
     _check_when(new.name, new.when)
     if new.note is not None:
         check_text("note", new.note)
@@ -64,7 +64,7 @@ def _check_sender(new: NewSchedule, target: SendTarget) -> None:
     if "/" not in new.name:
         raise InvalidInput(f"schedule {new.name} says nothing of an app: name it APP/{new.name}")
     if target.kind == "topic":
-        check_name(check_topic, target.name)
+        checked(check_topic, target.name)
         if (target.group, target.priority, target.headers) != (None, None, None):
             raise InvalidInput(
                 f"schedule {new.name} publishes to a topic: priority, headers and group are of "
@@ -75,7 +75,7 @@ def _check_sender(new: NewSchedule, target: SendTarget) -> None:
                 f"schedule {new.name} publishes to a topic, which cannot be delayed by a jitter"
             )
         return
-    check_name(check_queue_name, target.name)
+    checked(check_queue_name, target.name)
     if target.group is not None:
         check_id("group", target.group)
     if target.priority is not None and target.priority not in PRIORITIES:
@@ -86,13 +86,8 @@ def _check_sender(new: NewSchedule, target: SendTarget) -> None:
 
 def _check_policy(policy: TickPolicy) -> None:
     check_overlap(policy.overlap)
-    for seconds in (
-        policy.catch_up_seconds,
-        policy.jitter_seconds,
-        policy.bucket_retention_seconds,
-    ):
-        if not 0 <= seconds <= LONGEST_SECONDS:
-            raise InvalidInput(f"{seconds} is outside 0 to 10,000,000,000 seconds")
+    times = (policy.catch_up_seconds, policy.jitter_seconds, policy.bucket_retention_seconds)
+    check_seconds(*times)
     if not 0 <= policy.max_missed <= MOST_MISSED:
         raise InvalidInput(
             f"at most 0 to 1,000 missed ticks are made up for, not {policy.max_missed}"
@@ -103,7 +98,7 @@ def check_app(name: str) -> None:
     """Raise InvalidInput for a name that no app can have."""
     if "/" in name:
         raise InvalidInput(f"{name!r} cannot be the name of an app")
-    _check_name(name)
+    checked(check_reference, "a schedule", name)
 
 
 def check_overlap(overlap: str) -> None:
@@ -135,10 +130,3 @@ def _check_when(name: str, when: When) -> None:
             raise InvalidInput(f"a moment at {at} µs is centuries away")
     if when.starts_at is not None and when.ends_at is not None and when.ends_at < when.starts_at:
         raise InvalidInput(f"schedule {name} ends before it starts")
-
-
-def _check_name(name: str) -> None:
-    try:
-        check_reference("a schedule", name)
-    except ConfigurationError as error:
-        raise InvalidInput(str(error)) from None

@@ -7,10 +7,10 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.clock_steps import catch_up
 from holdfast.store.memory.database import Part
+from holdfast.store.memory.payloads import check_limit
 from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules import code
 from holdfast.store.memory.schedules.checks import check_overlap_of, check_range, check_schedule
@@ -157,8 +157,7 @@ class MemorySchedules(Part):
         self, *, app: str | None = None, after: str | None = None, limit: int = 100
     ) -> list[ScheduleRecord]:
         async with self._transaction() as (tables, _):
-            if limit < 0:
-                raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
+            check_limit(limit)
             names = sorted(
                 name
                 for name in tables.schedules
@@ -175,8 +174,7 @@ class MemorySchedules(Part):
         self, name: str, *, before: int | None = None, limit: int = 50
     ) -> list[Bucket]:
         async with self._transaction() as (tables, _):
-            if limit < 0:
-                raise InvalidInput(f"a limit is 0 or more rows, not {limit}")
+            check_limit(limit)
             found = sorted(tables.buckets.get(name, {}).items(), reverse=True)
             return [each for at, each in found if before is None or at < before][:limit]
 
