@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast import App, Client, Context
+from holdfast import App, Client, Context, Retry, current_step
 from holdfast.cli.root import holdfast
 from holdfast.events import TYPES
 from holdfast.mcp.server import McpServer
@@ -376,6 +376,43 @@ async def test_no_route_shows_payloads_to_a_caller_that_may_not_see_them() -> No
         assert f'"payload":"shop {SECRET}"' in await asker.ask(
             "POST", "/v1/message-queues/shop-mail/receive", {}
         )
+
+
+@pytest.mark.parametrize("policy", [None, Retry(attempts=2, base=0.01)])
+async def test_a_caller_without_payloads_follows_runs_that_continue(policy: Retry | None) -> None:
+    app, store, tries = App("shop"), memory(), [0]
+
+    @app.step(retry=Retry.NEVER)
+    async def say(text: str) -> None:
+        await current_step().stream("words", type=str).write(text)
+        tries[0] += 1
+        if policy is not None and tries[0] < 2:
+            raise OSError(text)
+
+    @app.workflow(retry=policy)
+    async def loop(ctx: Context, text: str) -> None:
+        await say(text)
+        if policy is None and not text.endswith("again"):
+            ctx.continue_as_new(f"{text} again")
+        await ctx.wait_for_signal("go")
+
+    worker = Worker(app, store)
+    await worker.start()
+    async with Client(store=store, app=app) as client, asking(store) as asker:
+        first = (await client.start(loop, SECRET, key="l")).run_id
+        while (last := (await client.runs.get(("loop", "l"))).run_id) == first:
+            await asyncio.sleep(0.01)
+        asker.principal = BLIND
+        run = f"/v1/runs/{first}"
+        pages = ("", "/output", "/events", "/why", "/streams", "/streams/words")
+        for path in (*pages, "/streams/words/follow", "/attach"):
+            answer = await asker.ask("GET", f"{run}{path}")
+            assert answer.startswith("200 "), (path, answer)
+            assert SECRET not in answer, path
+        assert str(last) in await asker.ask("GET", run)
+        assert (await asker.ask("POST", f"{run}/signals/go", 1)).startswith("200 ")
+        assert (await asker.ask("GET", f"/runs/{first}")).startswith("200 ")
+    await worker.stop(grace=0)
 
 
 async def test_who_has_no_key_is_told_so_and_sees_the_rest() -> None:

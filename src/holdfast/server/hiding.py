@@ -183,12 +183,17 @@ def _hide_fields(value: msgspec.Struct) -> msgspec.Struct:
     changes: dict[str, object] = {}
     for name in value.__struct_fields__:
         found = getattr(value, name)
-        if found is None:
+        if found is None or _names_next_run(value, name):
             continue
         changed = rules[name](found) if name in rules else hide(found)
         if changed is not found:
             changes[name] = changed
     return replace(value, **changes) if changes else value
+
+
+def _names_next_run(value: msgspec.Struct, name: str) -> bool:
+    """Return True for the output of a run that continued: it is the id of the next one."""
+    return name == "output" and isinstance(value, RunRecord) and value.status == "continued"
 
 
 def hide_event(event: Event) -> Event:
