@@ -53,7 +53,7 @@ def test_the_key_of_an_activity_is_one_of_its_parameters() -> None:
     app = App("shop")
     app.activity(concurrency=Limit(1, key="input.order.id"))(charge)
     [rule] = app.limits
-    assert rule.key == "input.1.order.id|input.0.1.id"
+    assert rule.key == "input.k.order.id|input.a.1.id|input.1.id"
     with pytest.raises(ConfigurationError, match=r"shop/pay: it has account, order"):
         app.activity(name="pay", concurrency=Limit(1, key="input.customer"))(charge)
 
@@ -78,7 +78,7 @@ def test_a_rate_may_count_units() -> None:
     assert found == [
         ("shop/ask", "rate", None),
         ("shop/ask", "units", "call"),
-        ("shop/by-path", "units", "input.1.most|input.0.1"),
+        ("shop/by-path", "units", "input.k.most"),
         ("mail", "units", "input.tokens"),
     ]
 

@@ -83,7 +83,7 @@ class Limiting:
         self._check_rules(str(activity), rules)
         activity.units = units_of_call(str(activity), limits)
         self.registry.limits["activity", activity.full_name] = tuple(
-            of_signature(rule, activity.fn) for rule in rules
+            of_signature(rule, activity.signature) for rule in rules
         )
 
     def _declare(self, scope: LimitScope, of: str, name: str, limits: Iterable[AnyLimit]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
@@ -10,6 +9,7 @@ from typing import Final, TypeAlias, cast
 import msgspec
 
 from holdfast.definitions.options import option
+from holdfast.definitions.signatures import Signature
 from holdfast.errors import ConfigurationError
 from holdfast.types import Holds, LimitRule, LimitScope
 from holdfast.values.durations import Duration, seconds
@@ -185,7 +185,7 @@ def limits_of(
     return tuple(found)
 
 
-def of_signature(rule: LimitRule, fn: Callable[..., object]) -> LimitRule:
+def of_signature(rule: LimitRule, signature: Signature) -> LimitRule:
     """Return a limit of an activity with the paths of its key and units in the recorded arguments.
 
     `input.NAME` is a parameter, which a call may give by its place or by its name. Raises
@@ -193,8 +193,9 @@ def of_signature(rule: LimitRule, fn: Callable[..., object]) -> LimitRule:
     """
     units = rule.units
     if units not in (None, CALL):
-        units = _in_arguments(units, rule.name, fn)
-    return msgspec.structs.replace(rule, key=_in_arguments(rule.key, rule.name, fn), units=units)
+        units = _in_arguments(units, rule.name, signature)
+    key = _in_arguments(rule.key, rule.name, signature)
+    return msgspec.structs.replace(rule, key=key, units=units)
 
 
 def units_of_call(of: str, limits: Iterable[AnyLimit]) -> Callable[..., float] | None:
@@ -208,23 +209,19 @@ def units_of_call(of: str, limits: Iterable[AnyLimit]) -> Callable[..., float] |
     return next(iter(found), None)
 
 
-def _in_arguments(text: str, name: str, fn: Callable[..., object]) -> str:
+def _in_arguments(text: str, name: str, signature: Signature) -> str:
     """Return a path that begins with a parameter as paths in the arguments of a call."""
     _, *path = text.split(".")
     if not path:
         return text
-    names = [
-        each.name
-        for each in inspect.signature(fn).parameters.values()
-        if each.kind is not inspect.Parameter.VAR_POSITIONAL
-    ]
-    if path[0] not in names:
+    try:
+        starts = signature.paths_to(path[0])
+    except KeyError:
+        names = ", ".join(each.name for each in signature.parameters)
         raise ConfigurationError(
-            f"the path {text} names no parameter of {name}: it has {', '.join(names)}"
-        )
-    rest = "".join(f".{part}" for part in path[1:])
-    by_name, by_place = f"input.1.{path[0]}{rest}", f"input.0.{names.index(path[0])}{rest}"
-    return f"{by_name}|{by_place}"
+            f"the path {text} names no parameter of {name}: it has {names}"
+        ) from None
+    return "|".join(".".join(("input", start, *path[1:])) for start in starts)
 
 
 def _each(given: object, kind: type[Limit | Rate]) -> list[AnyLimit]:

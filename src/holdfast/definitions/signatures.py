@@ -232,6 +232,14 @@ class Signature:
         """Return the declared type of a parameter with a name, Any without one."""
         return self._by_name[name].annotation
 
+    def paths_to(self, name: str) -> list[str]:
+        """Return the paths to a parameter in what `encode` writes. Raises KeyError."""
+        kinds = {each.name: each.kind for each in self.parameters if each.name in self._by_name}
+        if kinds[name] is inspect.Parameter.KEYWORD_ONLY:
+            return [f"k.{name}"]
+        place = list(kinds).index(name)
+        return [f"k.{name}", f"a.{place}", f"{place}"]
+
     def by_name(
         self, args: tuple[object, ...], kwargs: Mapping[str, object] = _NO_KEYWORDS
     ) -> dict[str, object]:

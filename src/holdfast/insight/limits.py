@@ -9,6 +9,7 @@ from holdfast.insight.wording import ago, length, number, several
 from holdfast.store.port import Store
 from holdfast.store.port.limits import concerns_messages
 from holdfast.types import LimitInfo, LimitRule, LimitWait
+from holdfast.values.key_paths import shown_path
 
 
 def holding(waits: Sequence[LimitWait]) -> list[LimitWait]:
@@ -22,7 +23,9 @@ def _holds(wait: LimitWait) -> bool:
 
 def limit_text(rule: LimitRule) -> str:
     """Return what a limit says: `workflow 'shop/buy' runs 5 at once for each input.customer`."""
-    each = f" for each {rule.key.partition('|')[0]}" if rule.key else ""
+    of_activity = rule.scope == "activity"
+    key = shown_path(rule.key, of_activity=of_activity)
+    each = f" for each {key}" if key else ""
     subject = f"{rule.scope} {rule.name!r}"
     match rule.kind:
         case "concurrency":
@@ -34,10 +37,12 @@ def limit_text(rule: LimitRule) -> str:
             return f"{subject} begins {rule.most} in {period}{each}{even}"
         case "units":
             period = length(round((rule.period_seconds or 0) * 1e6))
-            of = "units of its calls" if rule.units == "call" else (rule.units or "").split("|")[0]
+            of = "units of its calls"
+            if rule.units != "call":
+                of = shown_path(rule.units or "", of_activity=of_activity)
             return f"{subject} uses {rule.most:,} in {period}{each}, by {of}"
         case "fairness":
-            return f"in {subject} the values of {rule.key} take turns"
+            return f"in {subject} the values of {key} take turns"
         case _:
             period = length(round((rule.period_seconds or 0) * 1e6))
             return f"in {subject} what waits gains a priority each {period}"

@@ -49,6 +49,16 @@ def is_key_path(path: str) -> bool:
     return _PATH.fullmatch(path) is not None and len(path.encode()) <= _MOST_BYTES
 
 
+def shown_path(path: str, *, of_activity: bool) -> str:
+    """Return the path of a limit as code has it: that of an activity begins with a parameter.
+
+    >>> shown_path("input.k.order.id|input.a.1.id|input.1.id", of_activity=True)
+    'input.order.id'
+    """
+    first = path.partition("|")[0]
+    return first.replace("input.k.", "input.", 1) if of_activity else first
+
+
 def fields_of(path: str) -> list[str]:
     """Return the fields that a path goes through, from the input on.
 

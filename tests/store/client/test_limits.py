@@ -135,3 +135,37 @@ async def test_limits_hold_in_virtual_time_too() -> None:
             handles = [await environment.client.start(workflow) for _ in range(3)]
             began = sorted([await environment.result(handle) for handle in handles])
             assert [round(at - began[0], -1) for at in began] == [0, distance, 2 * distance]
+
+
+async def test_the_paths_of_limits_lead_into_the_arguments_of_an_activity() -> None:
+    """However a call gives them: by their places, by their names, or behind some left out."""
+    app, began = App("shop"), list[tuple[str, int]]()
+
+    def note(what: str) -> None:
+        minutes = round((environment.now - first).total_seconds() / 60)
+        began.append((what, minutes))
+
+    @app.activity(rate=Rate(1, per="10m", key="input.to.name"))
+    async def mail(number: int, to: dict[str, str]) -> None:
+        note(f"mail {to['name']}")
+
+    @app.activity(rate=Rate(1, per="10m", key="input.size"))
+    async def draw(what: str, unit: str = "mm", size: int = 1) -> None:
+        note(f"draw {what}")
+
+    @app.activity(rate=Rate(100, per="10m", units="input.most"))
+    async def ask(prompt: str, *words: int, most: int = 1) -> None:
+        note(f"ask {prompt}")
+
+    @app.workflow
+    async def work(ctx: Context) -> None:
+        await asyncio.gather(*(mail(number, {"name": name}) for number, name in enumerate("aab")))
+        await asyncio.gather(draw("x", "mm", 7), draw("y", size=7), draw("z", size=8))
+        await asyncio.gather(*(ask("?", 1, 2, most=60) for _ in range(3)))
+
+    async with Environment(app) as environment:
+        first = environment.now
+        await environment.run(work)
+    assert began[:3] == [("mail a", 0), ("mail b", 0), ("mail a", 10)]
+    assert began[3:6] == [("draw x", 10), ("draw z", 10), ("draw y", 20)]
+    assert began[6:] == [("ask ?", 20), ("ask ?", 30), ("ask ?", 40)]
