@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+
+from msgspec.structs import replace
 
 from holdfast.client.naming import Named
 from holdfast.client.session import Group
-from holdfast.definitions.limits import Ageing, AnyLimit, Fairness, Limit, Rate
+from holdfast.definitions.activities import Activity
+from holdfast.definitions.limits import CALL, Ageing, AnyLimit, Fairness, Limit, Rate, of_signature
 from holdfast.errors import InvalidInput
 from holdfast.insight.serving import live_activities
 from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.store.shared_calls import persist
-from holdfast.types import LimitInfo, LimitKind, LimitScope, Notice
+from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, Notice
+from holdfast.values.key_paths import shown_path
 from holdfast.values.names import check_queue_name, check_reference, full_name, split_name
 
 
@@ -31,8 +35,10 @@ class Limits(Group):
 
         It holds for what workers claim from now on; what runs already counts and is not stopped.
         It stays when workers start again, until their code declares something else than before.
-        An activity's name may lack its app if only one app has live workers with it. Raises
-        InvalidInput unless one of the three is named, and for a name that means none or several.
+        An activity's name may lack its app if only one app has live workers with it. A path of an
+        activity begins with a parameter that the client's app or a limit there is has, or with its
+        place: `input.0`. Raises InvalidInput unless one of the three is named, for a name that
+        means none or several, and for a parameter that is not known.
 
         ```python
         await client.limits.set(Limit(5), queue="mail")
@@ -40,7 +46,10 @@ class Limits(Group):
         ```
         """
         scope, name = await self._named(queue, workflow, activity)
-        changed = await persist(partial(self._session.store.set_limit, limit.rule(scope, name)))
+        rule = limit.rule(scope, name)
+        if scope == "activity":
+            rule = await self._in_arguments(rule, activity)
+        changed = await persist(partial(self._session.store.set_limit, rule))
         await self._wake(queue)
         return changed
 
@@ -67,6 +76,8 @@ class Limits(Group):
         """
         scope, name = await self._named(queue, workflow, activity)
         kind: LimitKind = "units" if units and limit is Rate else _KINDS[limit]
+        if scope == "activity" and key:
+            key = (await self._known_paths(name)).get(key, key)
         remove = self._session.store.remove_limit
         removed = await persist(partial(remove, scope, name, kind, key or ""))
         await self._wake(queue)
@@ -118,6 +129,28 @@ class Limits(Group):
             f"well, as in {full_name('APP', name)}"
         )
 
+    async def _in_arguments(self, rule: LimitRule, activity: Named | str | None) -> LimitRule:
+        """Return a limit of an activity with its paths in the arguments as they are recorded."""
+        app, (of, own) = self._session.app, split_name(rule.name)
+        if app is not None and app.name == of and own in app.activities:
+            activity = app.activities[own]
+        if isinstance(activity, Activity):
+            return of_signature(rule, activity.signature)
+        known = await self._known_paths(rule.name)
+        units = rule.units if rule.units in (None, CALL) else _in_arguments(rule.units, known)
+        return replace(rule, key=_in_arguments(rule.key, known), units=units)
+
+    async def _known_paths(self, activity: str) -> dict[str, str]:
+        """Return the recorded paths of the limits of an activity by how they are shown."""
+        rules = [each.rule for each in await self.list()]
+        return {
+            shown_path(path, of_activity=True): path
+            for rule in rules
+            if (rule.scope, rule.name) == ("activity", activity)
+            for path in (rule.key, rule.units)
+            if path
+        }
+
     async def _wake(self, queue: str | None) -> None:
         """Wake the workers, and who receives from a queue: what waited for a limit may run now."""
         workers = await self._session.store.list_workers()
@@ -125,6 +158,19 @@ class Limits(Group):
         notices = [Notice(WORK_TOPIC, each) for each in queues]
         notices += [] if queue is None else [Notice(messages_topic(queue), queue)]
         self._session.tell(notices)
+
+
+def _in_arguments(path: str, known: Mapping[str, str]) -> str:
+    """Return a path that begins with the place of a parameter, or one that is known."""
+    _, _, rest = path.partition(".")
+    if path in known or not rest:
+        return known.get(path, path)
+    if not rest.partition(".")[0].isdecimal():
+        raise InvalidInput(
+            f"{path}: this client does not know the parameters of the activity: give it the app, "
+            "or begin with the place of the parameter, such as input.0"
+        )
+    return f"{path}|input.a.{rest}"
 
 
 _KINDS: dict[type[AnyLimit], LimitKind] = {

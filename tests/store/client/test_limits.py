@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import App, Context, Limit, Rate
 from holdfast.client import Client, RunHandle
-from holdfast.errors import InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.insight.limits import check_limits
 from holdfast.insight.why.explain import explain_run
 from holdfast.store.memory import MemoryStore
@@ -169,3 +169,33 @@ async def test_the_paths_of_limits_lead_into_the_arguments_of_an_activity() -> N
     assert began[:3] == [("mail a", 0), ("mail b", 0), ("mail a", 10)]
     assert began[3:6] == [("draw x", 10), ("draw z", 10), ("draw y", 20)]
     assert began[6:] == [("ask ?", 20), ("ask ?", 30), ("ask ?", 40)]
+
+
+async def test_a_client_limits_an_activity_by_its_parameters(client: Client) -> None:
+    """Those that its app, or a limit there is, knows. Others are named by their places."""
+    app = App("print")
+
+    @app.activity(concurrency=Limit(1, key="input.paper"))
+    async def draw(name: str, paper: str = "A4") -> None: ...
+
+    [declared] = app.limits
+    paths = {"paper": declared.key, "name": "input.k.name|input.a.0|input.0"}
+    limits = client.limits
+    assert await limits.set(Limit(2, key="input.name"), activity=draw)
+    with pytest.raises(ConfigurationError, match="names no parameter of print/draw"):
+        await limits.set(Limit(2, key="input.size"), activity=draw)
+    with pytest.raises(InvalidInput, match=r"does not know .* such as input\.0"):
+        await limits.set(Limit(3, key="input.paper"), activity="print/draw")
+    assert await limits.set(Limit(3, key="input.name"), activity="print/draw")
+    assert await limits.set(Limit(4, key="input.1.size"), activity="print/draw")
+    rate = Rate(9, per="1m", units="input.1.sheets")
+    assert await limits.set(rate, activity="print/draw")
+    found = {(each.rule.key, each.rule.units): each.rule.most for each in await limits.list()}
+    assert found == {
+        (paths["name"], None): 3,
+        ("input.1.size|input.a.1.size", None): 4,
+        ("", "input.1.sheets|input.a.1.sheets"): 9,
+    }
+    for key in ("input.name", "input.1.size"):
+        assert await limits.remove(Limit, activity="print/draw", key=key)
+    assert not await limits.remove(Limit, activity="print/draw", key="input.name")

@@ -43,7 +43,7 @@ def limits() -> None:
 def _named(fn: Callable[..., None]) -> Callable[..., None]:
     """Add the options that name what a limit concerns, and its key."""
     for name, help in (
-        ("key", "For each value at this path: input.customer."),
+        ("key", "For each value at this path: input.customer; of an activity also input.0."),
         ("activity", "The activity: charge, or shop/charge."),
         ("workflow", "The workflow: checkout, or shop/checkout."),
         ("queue", "The queue."),
@@ -69,7 +69,7 @@ async def list_limits(link: Link) -> Answer:
         "holdfast limits set --queue mail --concurrency 5",
         "holdfast limits set --workflow checkout --concurrency 1 --key input.customer",
         "holdfast limits set --activity shop/charge --rate 100 --per 1m",
-        "holdfast limits set --activity shop/ask --rate 90000 --per 1m --units input.tokens",
+        "holdfast limits set --activity shop/ask --rate 90000 --per 1m --units input.1",
         "holdfast limits set --queue mail --fairness --key input.tenant",
         "holdfast limits set --queue mail --ageing 5m",
     ),
@@ -96,7 +96,8 @@ async def list_limits(link: Link) -> Answer:
     "--app",
     "app_reference",
     metavar="MODULE:APP",
-    help="Refuse a key that is encoded in the inputs of this app.",
+    help="Read paths of activities by the parameters of this app, and refuse a key that is "
+    "encoded in its inputs.",
     shell_complete=complete_app,
 )
 def set_limit(
@@ -117,6 +118,7 @@ def set_limit(
     from holdfast.cli.process.loading import load_app
     from holdfast.insight.limits import limit_text
     from holdfast.insight.serving import find_unknown
+    from holdfast.values.key_paths import shown_path
 
     _check_one("--queue, --workflow and --activity", queue, workflow, activity)
     limit = _limit(key, **options)
@@ -133,7 +135,7 @@ def set_limit(
             info
             for info in found
             if info.rule.kind == kind
-            and info.rule.key == (key or "")
+            and shown_path(info.rule.key, of_activity=activity is not None) == (key or "")
             and info.rule.name in (name, f"{info.rule.name.partition('/')[0]}/{name}")
         )
         unknown = await find_unknown(link.store, info.rule.scope, [info.rule.name])
