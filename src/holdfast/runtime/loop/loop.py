@@ -17,6 +17,8 @@ from asyncio import events
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Final, Protocol, TypeVar, TypeVarTuple, Unpack
 
+import msgspec
+
 from holdfast.errors import DeterminismError
 from holdfast.runtime.loop.closing import close_coroutine, close_generator, unawaited_allowed
 from holdfast.runtime.loop.guard import GuardedLoop
@@ -62,24 +64,20 @@ class TimerKeeper(Protocol):
         ...
 
 
-class SoonHandle(asyncio.Handle):
-    """A callback to run in this drain, without the fields that asyncio adds for debugging."""
+class SoonHandle(msgspec.Struct, eq=False):
+    """A callback to run in this drain: like asyncio's own, but made in C, as each step has one."""
 
-    __slots__ = ()
+    _callback: Callable[..., object]
+    _args: tuple[object, ...]
+    _loop: NumberingLoop
+    _context: contextvars.Context
+    _cancelled: bool = False
+
     _repr = _source_traceback = None  # read by asyncio, set in debug mode alone
+    _run, cancel, cancelled = asyncio.Handle._run, asyncio.Handle.cancel, asyncio.Handle.cancelled
 
-    def __init__(
-        self,
-        callback: Callable[..., object],
-        args: tuple[object, ...],
-        loop: NumberingLoop,
-        context: contextvars.Context | None,
-    ) -> None:
-        self._callback = callback
-        self._args = args
-        self._loop = loop
-        self._context = contextvars.copy_context() if context is None else context
-        self._cancelled = False
+    def get_context(self) -> contextvars.Context:
+        return self._context
 
 
 class WorkflowLoop(GuardedLoop, NumberingLoop):
@@ -132,8 +130,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
 
     # What asyncio asks of a loop
 
-    def get_debug(self) -> bool:
-        return False
+    get_debug = bool  # pyright: ignore[reportAssignmentType]  # False, with no frame for each step
 
     def set_debug(self, enabled: bool) -> None:
         """Do nothing: debug mode would only slow the loop down."""
@@ -194,7 +191,9 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         *args: *_Ts,
         context: contextvars.Context | None = None,
     ) -> asyncio.Handle:
-        handle = SoonHandle(callback, args, self, context)
+        if context is None:
+            context = contextvars.copy_context()
+        handle: asyncio.Handle = SoonHandle(callback, args, self, context)  # type: ignore[assignment]
         self._ready.append(handle)
         return handle
 
