@@ -343,11 +343,14 @@ def _stamp_of(log: Sequence[Event]) -> re.Match[str] | None:
 
 def _sign(events: list[Event]) -> None:
     first = events[0]
-    text = first.details or "{}"
-    found = _stamp.match(text)
-    if first.type in TERMINAL or found is None or found[1]:
+    if first.type in TERMINAL:
         return  # a run that has ended is not replayed
-    begin = found.end()
+    text, begin = first.details or "{}", 1
+    if text.startswith(MARKED):  # it was in a commit that was refused
+        found = _stamp.match(text)
+        if found is None or found[1]:
+            return
+        begin = found.end()
     rest = text[begin:]
     signed = f"{text[:begin]}{_SIGNED}{'' if rest == '}' else ','}{rest}"
     events[0] = Event(first.type, first.key, signed, first.at)
