@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from holdfast.codec import describe, encode_error
 from holdfast.details import WorkflowCanceled, WorkflowFailed
@@ -16,7 +18,7 @@ from holdfast.types import Finish
 _NOT_RAISED: Final = (DeterminismError, ContinueAsNew)  # errors of which a run does not fail
 
 
-class Outcome(NamedTuple):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """The end of a run: the type and the details of its last event, and how it ended."""
 
     kind: str

@@ -45,7 +45,8 @@ from holdfast.types import ANY_END, ErrorInfo, Event, Finish, Notice, Suspend, T
 __all__ = ["Call", "Effects", "RunInfo", "State", "Turn"]
 
 # Members of enums are slow to look up on Python 3.11; these are compared after every input.
-_RUNNING, _SUSPENDING, _ENDING = State.RUNNING, State.SUSPENDING, State.ENDING
+_RUNNING, _SUSPENDING = State.RUNNING, State.SUSPENDING
+_ENDING, _ENDED = State.ENDING, State.ENDED
 _LACKING = (
     "the log lacks what this worker has seen of it, as after a restore or a failover to "
     "a replica that lags: the run is replayed, and steps that the log lacks run again"
@@ -219,7 +220,7 @@ class Turn:
                 self._notices += tuple(updates.replies(self.info.run_id, (), ends=True))
             if found := leftovers(replayer.instance):
                 self._warn(found)
-            self._stop(State.ENDED)
+            self._stop(_ENDED)
         elif self.state is _SUSPENDING:
             self.state = State.SUSPENDED
             replayer.log.forget()
