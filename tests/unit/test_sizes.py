@@ -57,10 +57,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("module", "definitions/app.py"): GROUP,
     ("module", "details.py"): "the shapes of the details of all entries, in one place",
     ("module", "errors.py"): "the tree of all errors, drawn and defined in one place",
-    ("module", "runtime/turn/replayer.py"):
-        "one class, whose methods all change code and log together; each commit passes through it",
-    ("module", "runtime/turn/turn.py"):
-        "one state machine: its inputs, and what each may lead to; each commit passes through it",
     ("module", "worker/runs.py"):
         "one class, whose methods all change which runs are held; each claim passes through it",
     ("module", "worker/worker.py"): "the wiring of a worker, its start and its stop, in one order",

@@ -24,7 +24,6 @@ from holdfast.events import (
     CHILD_FAILED,
     CHILD_STARTED,
     COMMAND_ENDS,
-    COMMAND_OF,
     TIMER_FIRED,
     encode_details,
     read_activity_failed,
@@ -38,15 +37,17 @@ from holdfast.runtime.code.history import (
     CALLS,
     CHILD,
     DECISIONS,
+    FAMILIES,
+    MAX_ROW_KEY,
     ROWS,
     SIGNAL,
+    STEP,
     SUBSCRIPTION,
     TIMER,
     WRITE,
     Recorded,
-    check_row_key,
-    end_family,
     read_command,
+    row_key_error,
 )
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.runtime.loop.causes import RUN_CANCEL
@@ -55,7 +56,7 @@ from holdfast.types import ANY_END, UPDATE_REPLY, Event
 from holdfast.values.names import is_same_name
 
 _COMMANDS: Final = {family: kind for kind, family in CALLS.items()}
-_WITHDRAWALS: Final = {CALLS[COMMAND_OF[kind]]: kind for kind in with_role("withdrawal")}
+_WITHDRAWALS: Final = {FAMILIES[kind]: kind for kind in with_role("withdrawal")}
 _ENDLESS: Final = frozenset({SIGNAL, SUBSCRIPTION, WRITE})  # they are carried out at once
 
 
@@ -144,7 +145,7 @@ class Commands(Ledger):
             self._withdrawn.add(key)
             self.taken_back.add(key)
         elif key not in self.open and key not in self._dropped:
-            recorded.setdefault(key, Recorded(CALLS[COMMAND_OF[kind]]))
+            recorded.setdefault(key, Recorded(FAMILIES[kind]))
 
     def deliver(self, event: Event) -> None:
         """Give a command its end; keep the end of a command that the code has not given yet."""
@@ -152,13 +153,13 @@ class Commands(Ledger):
         if (command := self.open.pop(key, None)) is not None:
             self._end(command, event)
         elif key not in self._dropped:
-            self._run.check_unclaimed(key, str(Recorded(end_family(event))))
+            self._run.check_unclaimed(key, str(Recorded(FAMILIES.get(event.type, STEP))))
             self._run.history.keep_end(key, event)
 
     def _end(self, command: Command, event: Event) -> None:
         history = self._run.history
-        if end_family(event) != command.family:
-            found = "a timer" if event.type == TIMER_FIRED else str(Recorded(end_family(event)))
+        if (family := FAMILIES.get(event.type, STEP)) != command.family:
+            found = "a timer" if event.type == TIMER_FIRED else str(Recorded(family))
             history.check(command.key, found, str(command))
         command.end = event
         if event.type in (ACTIVITY_FAILED, CHILD_FAILED):
@@ -207,8 +208,8 @@ class Commands(Ledger):
         if recorded is None and end is None:
             if history.handlers:
                 check_new(history, loop)
-            if command.family in ROWS:
-                check_row_key(command, key)
+            if command.family in ROWS and len(key.encode()) > MAX_ROW_KEY:
+                raise row_key_error(command, key)
             self._run.record(_COMMANDS[command.family], key, encode_details(details()).decode())
         if command.family in _ENDLESS:
             return

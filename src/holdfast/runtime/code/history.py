@@ -62,13 +62,16 @@ CALLS: Final = {
     WEBHOOK_OPENED: WEBHOOK,
 }
 
+FAMILIES: Final = {kind: CALLS[command] for kind, command in COMMAND_OF.items()}
+"""Of the calls that entries end or take back; entries that are not here end a step, or a timer."""
+
 DECISIONS: Final = frozenset({APPROVAL_RESOLVED, WEBHOOK_RECEIVED})
 """Ends that stand even if the code takes the call back: what others decided is final."""
 
 ROWS: Final = frozenset({ACTIVITY, APPROVAL})
 """Each of these is a row of the table `tasks`, with its key, until it ends."""
 
-_MAX_ROW_KEY: Final = 2048  # bytes
+MAX_ROW_KEY: Final = 2048  # bytes
 _MINUTE: Final = 60_000_000
 _CHANGED_CODE: Final = (
     "the code has changed under this run; roll it back, or take the new path in new runs only "
@@ -376,17 +379,9 @@ def read_command(event: Event) -> Recorded:
     return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
 
 
-def check_row_key(call: object, key: str) -> None:
-    """Refuse a key that is too long for an index: it would fail the whole commit."""
-    length = len(key.encode())
-    if length > _MAX_ROW_KEY:
-        raise ConfigurationError(
-            f"{call} has a key of {length:,} bytes, more than {_MAX_ROW_KEY:,}: give the call, "
-            "or the tasks around it, a shorter name"
-        )
-
-
-def end_family(event: Event) -> str:
-    """Return the family of the call that an event ends: that of a command, or a step."""
-    command = COMMAND_OF.get(event.type)
-    return STEP if command is None else CALLS[command]
+def row_key_error(call: object, key: str) -> ConfigurationError:
+    """Return the error for a key that is too long for an index: it would fail the whole commit."""
+    return ConfigurationError(
+        f"{call} has a key of {len(key.encode()):,} bytes, more than {MAX_ROW_KEY:,}: give the "
+        "call, or the tasks around it, a shorter name"
+    )

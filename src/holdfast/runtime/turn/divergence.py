@@ -27,11 +27,11 @@ from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.history import (
     CALLS,
+    FAMILIES,
     STEP,
     TIMER,
     TRANSACTION,
     Recorded,
-    end_family,
     read_command,
 )
 from holdfast.runtime.code.instance import Instance
@@ -338,7 +338,7 @@ def left_over(instance: Instance) -> Iterator[Work]:
             step = read_step(event.details or "")
             yield Work(key, STEP, step.name, step.args)
         elif key not in history.recorded and event.type != TIMER_FIRED:
-            yield Work(key, end_family(event), None, None)
+            yield Work(key, FAMILIES.get(event.type, STEP), None, None)
     for key, retry in history.retries.items():
         if key not in history.ends:
             yield Work(key, STEP, retry.name, retry.args)

@@ -14,10 +14,9 @@ from holdfast.errors import DeterminismError
 from holdfast.events import STEP_RETRY, STEPS, VALUE_RECORDED, without_mark
 from holdfast.runtime.code.begun import write_begun
 from holdfast.runtime.code.caught import Caught
-from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.instance import Instance
 from holdfast.runtime.code.run import RunInfo
-from holdfast.runtime.code.steps import Call, Executions, Restored
+from holdfast.runtime.code.steps import Call, Executions
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.log.virtual_log import VirtualLog, in_delivery_order
 from holdfast.runtime.turn.checking import Check, watch
@@ -25,7 +24,6 @@ from holdfast.runtime.turn.comparing import (
     after_replay,
     before_calls,
     before_end,
-    before_wait,
     difference,
     without_repeated,
 )
@@ -124,25 +122,6 @@ class Replayer:
         except DeterminismError as error:
             self.broken = error
 
-    def complete(self, key: str, event: Event, result: str | Restored) -> None:
-        """Feed a step's result if the code still waits for it; else only record the event."""
-        instance = self.instance
-        call = instance.steps.pending.get(key)
-        # `needs_log` and `closed` leave no call pending.
-        if call is None or self.broken is not None or instance.loop.ended:
-            self._keep(event)
-            return
-        if instance.paused_events is not None:
-            self.append(event)
-            return
-        log = self.log
-        log.fresh.append(event)
-        instance.history.position = log.durable_length + len(log.flight) + len(log.fresh)
-        try:
-            instance.complete(call, result, event.at)
-        except DeterminismError as error:
-            self.broken = error
-
     def offer(self, event: Event) -> None:
         """Feed the end of an attempt if the code still waits for it; else only record it."""
         call = self.instance.steps.pending.get(event.key or "")
@@ -162,15 +141,6 @@ class Replayer:
             instance.feed(event)
         except DeterminismError as error:
             self.broken = error
-
-    def start_issued(self, certain: int, *, doubtful: bool) -> Sequence[Call]:
-        """Begin the steps whose calls are certain, unless the log has them under another name."""
-        if self.log.barred and self.log.bars_steps:
-            return ()
-        calls = self.executions.start(self.instance.steps, certain)
-        if calls and doubtful:
-            self.check_calls(calls)
-        return calls
 
     def record_begun(self) -> None:
         """Add to the log that transactions begin whose record follows their commit."""
@@ -234,15 +204,6 @@ class Replayer:
             self.refuse(before_end(instance))
         if self.unexplained and self._careful:
             self.log.fresh = without_repeated(instance, self.log.fresh)
-
-    def check_waiting(self) -> None:
-        """Raise DeterminismError if the code waits for what older code has cancelled.
-
-        Or if it may know a recorded signal under another name.
-        """
-        commands: Commands | None = self.instance.ledgers.get(Commands)
-        if self.unexplained or (commands is not None and commands.taken_back):
-            self.refuse(before_wait(self.instance, unexplained=self.unexplained))
 
     # After a commit that was refused
 

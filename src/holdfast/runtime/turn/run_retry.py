@@ -33,7 +33,7 @@ class Retried(Finish, frozen=True, kw_only=True):
 
 
 def ending(instance: Instance, unstorable: PayloadError | None) -> Outcome | None:
-    """Return how a run ends whose code has ended, None if it stays open.
+    """Return how a run ends when its code has ended, None if it stays open.
 
     `unstorable` is the error if the database has refused its end. If no attempt follows, the
     updates that the code has begun with are answered.
