@@ -94,7 +94,7 @@ def make_app(codec: Codecs | None) -> App:
 def stored(store: MemoryStore) -> str:
     """Return everything that a store holds, as text."""
     tables = store._tables
-    parts = (getattr(tables, name) for name in tables.__dataclass_fields__ if name != "nesting")
+    parts = (getattr(tables, name) for name in tables.__struct_fields__ if name != "nesting")
     return "\n".join(map(repr, parts))
 
 
