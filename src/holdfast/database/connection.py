@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode
 
 import asyncpg
@@ -24,8 +24,7 @@ from holdfast.errors import (
     InvalidDatabaseURL,
 )
 
-if TYPE_CHECKING:
-    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # as a text: it has no such item
 
 # What a connection raises if it has ended or does not answer, in any state.
 LOST: Final = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError)

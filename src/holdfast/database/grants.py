@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import asyncpg
 
+from holdfast.database.schema import Connection, SchemaState
 from holdfast.database.scripts import in_schema, load_scripts
 from holdfast.errors import DatabaseUnavailable, InsufficientRights
-
-if TYPE_CHECKING:
-    from holdfast.database.schema import Connection, SchemaState
 
 # Of what migrations have made. Extensions and users may have put other things into the schema.
 _OWNERS = """

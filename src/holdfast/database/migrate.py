@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import asyncpg
 import msgspec
@@ -23,7 +22,7 @@ from holdfast import sql
 from holdfast._version import __version__
 from holdfast.database.connection import connected
 from holdfast.database.grants import act_as_owner, grant
-from holdfast.database.schema import SchemaState, read_state
+from holdfast.database.schema import Connection, SchemaState, read_state
 from holdfast.database.scripts import (
     DEFAULT_SCHEMA,
     Migration,
@@ -35,9 +34,6 @@ from holdfast.database.scripts import (
 )
 from holdfast.database.waiting import describe_holders, locked_tables
 from holdfast.errors import InsufficientRights, MigrationFailed
-
-if TYPE_CHECKING:
-    from holdfast.database.schema import Connection
 
 logger = logging.getLogger("holdfast.database")
 

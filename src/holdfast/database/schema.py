@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import asyncpg
 import msgspec
+from asyncpg.pool import PoolConnectionProxy
 
 from holdfast._version import __version__
 from holdfast.database.scripts import (
@@ -25,10 +26,7 @@ from holdfast.errors import (
     ShardsChanged,
 )
 
-if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
-
-    Connection: TypeAlias = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]"
 
 _OLDEST_SERVER = 14
 _ENCODINGS = ("UTF8", "SQL_ASCII")  # the latter takes all

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from holdfast.database.grants import lacking
+from holdfast.database.schema import Connection
 from holdfast.database.schema import check_schema as refuse_schema
 from holdfast.database.scripts import load_scripts
 from holdfast.errors import ConfigurationError, DatabaseError, SchemaMissing, SchemaOutdated
@@ -17,9 +17,6 @@ from holdfast.insight.wording import behind, length, several
 from holdfast.store.port import Store
 from holdfast.types import Notice
 from holdfast.values.names import split_handler
-
-if TYPE_CHECKING:
-    from holdfast.database.schema import Connection
 
 _LAG_WARN_SECONDS = 30.0
 _NAMED = 3  # workers

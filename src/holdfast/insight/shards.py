@@ -6,12 +6,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.database.connection import connected
+from holdfast.database.connection import Connection, connected
 from holdfast.database.resolve import Database
 from holdfast.database.urls import redact
 from holdfast.errors import DatabaseError, DatabaseUnavailable
@@ -21,9 +21,6 @@ from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
 from holdfast.store.shards.homes import open_shards
 from holdfast.types import ShardState, Value
-
-if TYPE_CHECKING:
-    from holdfast.database.connection import Connection
 
 _MOST: Final = 10_001  # that are counted of each kind
 _ANSWER_SECONDS: Final = 5.0

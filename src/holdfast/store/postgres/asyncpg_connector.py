@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from asyncpg import InterfaceError
 from asyncpg.pool import PoolConnectionProxy
 
+from holdfast.database.connection import Connection
 from holdfast.store.port.transactions import OpenTransaction
 from holdfast.store.postgres.database import Pool, call_seconds
 from holdfast.store.postgres.open_transaction import (
@@ -19,9 +20,6 @@ from holdfast.store.postgres.open_transaction import (
     beginning,
     run_within,
 )
-
-if TYPE_CHECKING:
-    from holdfast.database.connection import Connection
 
 T = TypeVar("T")
 

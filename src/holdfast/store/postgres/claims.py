@@ -15,16 +15,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import asyncpg
 import msgspec
 
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Database, Part, columns, read_headers, read_notices
 from holdfast.types import ClaimedTask, Claims, Event, Notice, Release
-
-if TYPE_CHECKING:
-    import asyncpg
 
 _EMPTY_PAGES: Final = 80  # pages that a search costs for one handler in one queue if nothing is due
 _HORIZON_SECONDS: Final = 10.0  # how far a claim looks ahead if there are many dead entries

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
+
+import asyncpg
 
 from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.types import Delivered, NewSignal, Notice
-
-if TYPE_CHECKING:
-    import asyncpg
 
 
 class PostgresExternal(Part):

@@ -6,11 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import asyncpg
 
-from holdfast.database.connection import LOST, connect_error
+from holdfast.database.connection import LOST, Connection, connect_error
 from holdfast.database.schema import read_state
 from holdfast.database.urls import read_url, redact
 from holdfast.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, SchemaMissing
@@ -18,9 +18,6 @@ from holdfast.store.port.reads import read_from
 from holdfast.store.postgres.database import Database, Pool, translated
 from holdfast.store.postgres.errors import error_class
 from holdfast.types import ReadCheck
-
-if TYPE_CHECKING:
-    from holdfast.database.connection import Connection
 
 T = TypeVar("T")
 

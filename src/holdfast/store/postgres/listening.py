@@ -14,10 +14,18 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import UUID, uuid4
 
-from holdfast.database.connection import LOST, close_connection, is_direct, open_connection
+from asyncpg.pool import PoolConnectionProxy
+
+from holdfast.database.connection import (
+    LOST,
+    Connection,
+    close_connection,
+    is_direct,
+    open_connection,
+)
 from holdfast.database.urls import read_url, redact
 from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
 from holdfast.store.port.listening import NoHints
@@ -25,15 +33,9 @@ from holdfast.store.postgres.database import Database, Part, translated
 from holdfast.store.postgres.queries import read_runs
 from holdfast.types import Notice, RunRecord
 
-if TYPE_CHECKING:
-    from asyncpg.pool import PoolConnectionProxy
-
-    from holdfast.database.connection import Connection
-
-    AnyConnection: TypeAlias = Connection | PoolConnectionProxy
-
 logger = logging.getLogger("holdfast.listening")
 
+AnyConnection: TypeAlias = "Connection | PoolConnectionProxy"
 Callback: TypeAlias = Callable[[str], None]
 
 _LONGEST_CHANNEL: Final = 63  # bytes, as identifiers

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from uuid import UUID
+
+import asyncpg
 
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.events import read_last_failure
@@ -25,9 +26,6 @@ from holdfast.types import (
 )
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import split_name
-
-if TYPE_CHECKING:
-    import asyncpg
 
 _read_run = reader(
     RunRecord, "app", "name", "tags", "headers", "wait", "archive", "attributes", "last_failure"

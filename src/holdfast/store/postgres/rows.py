@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+import asyncpg
 import msgspec
 
 from holdfast.types import Event, Value
-
-if TYPE_CHECKING:
-    import asyncpg
 
 V = TypeVar("V", bound=Value)
 

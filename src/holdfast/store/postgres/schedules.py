@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
+import asyncpg
 import msgspec
 from msgspec.structs import astuple
 
@@ -35,9 +36,6 @@ from holdfast.types import (
     When,
 )
 from holdfast.values.moments import to_datetime
-
-if TYPE_CHECKING:
-    import asyncpg
 
 _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_headers: Final = msgspec.json.Decoder(dict[str, str]).decode

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
 from holdfast.database.connection import close_connection
 from holdfast.store.postgres.database import Part, columns, read_notices, translated
 from holdfast.types import Delivered, Forward, NewEvent, NewSignal, ShardChange, ShardState
-
-if TYPE_CHECKING:
-    import asyncpg
 
 
 class _Signal(msgspec.Struct):

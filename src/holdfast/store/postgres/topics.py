@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+import asyncpg
 import msgspec
 
 from holdfast.codec import raw
@@ -25,9 +26,6 @@ from holdfast.types import (
     SubscriptionRecord,
     UrlTarget,
 )
-
-if TYPE_CHECKING:
-    import asyncpg
 
 _write: Final = msgspec.json.Encoder().encode
 _read_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
