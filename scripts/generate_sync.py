@@ -22,6 +22,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "holdfast"
 
 
 CLIENT = PACKAGE / "client"
+_LARGE = {"queues", "runs", "schedules", "topics"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ class Source:
     module: str
     name: str
     base: str
+
+    @property
+    def twin(self) -> str:
+        """The module of its twin: groups of a few methods share one."""
+        is_small = self.base.startswith("SyncGroup") and self.module not in _LARGE
+        return "groups" if is_small else self.module
 
 
 def _groups() -> dict[str, Source]:
@@ -59,11 +66,6 @@ def _class(tree: ast.Module, name: str) -> ast.ClassDef:
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
-def _public_classes(tree: ast.Module) -> list[str]:
-    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-    return [name for name in names if not name.startswith("_")]
-
-
 def _functions(found: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return [node for node in found.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
 
@@ -85,33 +87,47 @@ TWINS = {source.name: f"Sync{source.name}" for source in SOURCES}
 TYPES = {"AsyncGenerator": "Generator", "AsyncIterator": "Iterator", **TWINS}
 
 
-def generate(source: Source) -> str:
+def generate(module: str) -> str:
     """Return the text of a synchronous module, formatted."""
-    tree = _parse(source.module)
-    found = _class(tree, source.name)
-    typevars = [ast.unparse(node) for node in tree.body if _is_typevar(node)]
+    sources = [each for each in SOURCES if each.twin == module]
+    nodes = [(each, node) for each in sources for node in _parse(each.module).body]
     imports = [
-        ast.unparse(node) for node in tree.body if isinstance(node, ast.ImportFrom | ast.Import)
+        ast.unparse(node) for _, node in nodes if isinstance(node, ast.ImportFrom | ast.Import)
     ]
-    twins = [each for each in SOURCES if each is not source]
     text = "\n".join(
         (
-            '"""Generated from the asynchronous module by scripts/generate_sync.py."""',
+            '"""Generated from the asynchronous client by scripts/generate_sync.py."""',
             *imports,
             "from collections.abc import Generator, Iterator",
             "from typing import cast",
-            f"from holdfast.client.{source.module} import {', '.join(_public_classes(tree))}",
+            *(
+                f"from holdfast.client.{each.module} import {node.name}"
+                for each, node in nodes
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+            ),
             "from holdfast.sync.base import SyncBase, SyncGroup, SyncHandleBase",
             "from holdfast.sync.base import SyncMessageBase, Target",
-            *(f"from holdfast.sync.{each.module} import Sync{each.name}" for each in twins),
-            *typevars,
-            f"class Sync{source.name}({source.base}, of={source.name}):",
-            *_indented(_docstring(found) or ""),
-            *(_indented(_constructor(found)) if source.name == "Client" else ()),
-            *(line for text in _translations(found) for line in _indented(text)),
+            *(
+                f"from holdfast.sync.{each.twin} import Sync{each.name}"
+                for each in SOURCES
+                if each.twin != module
+            ),
+            *dict.fromkeys(ast.unparse(node) for _, node in nodes if _is_typevar(node)),
+            *(line for each in sources for line in _twin(each)),
         )
     )
     return _formatted(text)
+
+
+def _twin(source: Source) -> list[str]:
+    """Return the lines of a synchronous class."""
+    found = _class(_parse(source.module), source.name)
+    return [
+        f"class Sync{source.name}({source.base}, of={source.name}):",
+        *_indented(_docstring(found) or ""),
+        *(_indented(_constructor(found)) if source.name == "Client" else ()),
+        *(line for text in _translations(found) for line in _indented(text)),
+    ]
 
 
 def _constructor(client: ast.ClassDef) -> str:
@@ -237,13 +253,13 @@ def _formatted(text: str) -> str:
 def main(arguments: list[str]) -> int:
     """Write the modules, or with --check compare them."""
     stale = 0
-    for source in SOURCES:
-        path = PACKAGE / "sync" / f"{source.module}.py"
-        text = generate(source)
+    for module in dict.fromkeys(source.twin for source in SOURCES):
+        path = PACKAGE / "sync" / f"{module}.py"
+        text = generate(module)
         if "--check" not in arguments:
             path.write_text(text)
         elif not path.exists() or path.read_text() != text:
-            print(f"{path} is not what scripts/generate_sync.py makes of {source.module}.py")
+            print(f"{path} is not what scripts/generate_sync.py makes of the client")
             stale += 1
     return min(stale, 1)
 

@@ -1,4 +1,4 @@
-"""Generated from the asynchronous module by scripts/generate_sync.py."""
+"""Generated from the asynchronous client by scripts/generate_sync.py."""
 
 from __future__ import annotations
 
@@ -17,25 +17,27 @@ from holdfast.insight.spans import Timeline
 from holdfast.insight.why import Explanation
 from holdfast.payloads import Codecs, LargePayloads
 from holdfast.store.port import Store
-from holdfast.sync.activities import SyncActivities
-from holdfast.sync.alerts import SyncAlerts
-from holdfast.sync.approvals import SyncApprovals
-from holdfast.sync.archive import SyncArchives
 from holdfast.sync.base import SyncBase, Target
-from holdfast.sync.builds import SyncBuilds
-from holdfast.sync.entities import SyncEntities
-from holdfast.sync.flows import SyncFlows
+from holdfast.sync.groups import (
+    SyncActivities,
+    SyncAlerts,
+    SyncApprovals,
+    SyncArchives,
+    SyncBuilds,
+    SyncEntities,
+    SyncFlows,
+    SyncLimits,
+    SyncRetention,
+    SyncSingleMessages,
+    SyncWebhooks,
+    SyncWorkers,
+    SyncWorkflows,
+)
 from holdfast.sync.handle import SyncRunHandle
-from holdfast.sync.limits import SyncLimits
 from holdfast.sync.queues import SyncQueues
-from holdfast.sync.retention import SyncRetention
 from holdfast.sync.runs import SyncRuns
 from holdfast.sync.schedules import SyncSchedules
-from holdfast.sync.single_messages import SyncSingleMessages
 from holdfast.sync.topics import SyncTopics
-from holdfast.sync.webhooks import SyncWebhooks
-from holdfast.sync.workers import SyncWorkers
-from holdfast.sync.workflows import SyncWorkflows
 from holdfast.types import Delivery
 from holdfast.values.durations import Duration
 

@@ -1,4 +1,4 @@
-"""Generated from the asynchronous module by scripts/generate_sync.py."""
+"""Generated from the asynchronous client by scripts/generate_sync.py."""
 
 from __future__ import annotations
 
