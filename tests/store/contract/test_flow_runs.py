@@ -267,6 +267,51 @@ async def test_a_delayed_start_and_a_start_delay_hold_runs_back(
     assert len(await bob.claims()) == 1
 
 
+async def test_the_times_of_runs_count_from_a_delayed_start(
+    flows: Flows, store: Store, clock: Clock, bob: ManualWorker
+) -> None:
+    """Nothing takes too long before the start, at any depth."""
+    inner = run_step("c", start_delay=5, timeout=5)
+    await store.ensure_flow(FlowShape(name="shop/inner", steps=(inner,)), "hash")
+    within = {"runs": "shop/inner@1", "runs_kind": "flow"}
+    await flows.define(run_step("a", timeout=5), run_step("b", **within), run_step("d"))
+    run_id = await flows.start(1, delay_seconds=60.0)
+    now = await store.now()
+    a, b, d = [await child_of(store, run_id, key) for key in "abd"]
+    c = await child_of(store, b.run_id, "c")
+    assert [child.due_at - now for child in (a, b, c, d)] == [
+        60 * SECOND,
+        60 * SECOND,
+        65 * SECOND,
+        60 * SECOND,
+    ]
+    assert [a.deadline_at - now, c.deadline_at - now] == [65 * SECOND, 70 * SECOND]
+    assert (b.deadline_at, d.deadline_at) == (None, None)
+    await clock.advance(59)
+    assert (await store.time_out_runs())[0] == 0
+    assert await bob.claims() == []
+    await clock.advance(1)
+    assert set(await bob.claims()) == {a.run_id, d.run_id}
+
+
+async def test_a_start_in_the_past_leaves_runs_their_time(flows: Flows, store: Store) -> None:
+    await flows.define(run_step("a", timeout=5))
+    run_id = await flows.start(1, start_at=await store.now() - 60 * SECOND)
+    child = await child_of(store, run_id, "a")
+    assert (child.due_at, child.deadline_at) == (None, child.created_at + 5 * SECOND)
+
+
+async def test_a_cancel_before_a_delayed_start_runs_no_step_of_runs(
+    flows: Flows, store: Store, worker: StepWorker
+) -> None:
+    last = single("last", trigger_rule="always")
+    await store.ensure_flow(FlowShape(name="shop/inner", steps=(single("c"), last)), "hash")
+    await flows.define(run_step("a", runs="shop/inner@1", runs_kind="flow"))
+    run_id = await flows.start(1, delay_seconds=60.0)
+    await store.cancel_runs([run_id])
+    assert (await child_of(store, run_id, "a")).status == "cancelled"
+
+
 async def test_a_run_that_continues_as_new_is_still_the_step(
     flows: Flows, store: Store, bob: ManualWorker
 ) -> None:

@@ -33,6 +33,13 @@ async def test_a_run_may_start_at_a_moment(flows: Flows, worker: StepWorker, clo
     assert set(await worker.take()) == {"each:0", "each:1", "b"}
 
 
+async def test_elements_of_a_delayed_run_wait_for_others_to_end(flows: Flows) -> None:
+    await flows.define(mapped("each", concurrency=1))
+    run_id = await flows.start([1, 2, 3], delay_seconds=60.0)
+    tasks = await flows.store.open_step_tasks(run_id)
+    assert [(each.phase, each.tasks) for each in tasks] == [("delayed", 1), ("waiting", 2)]
+
+
 async def test_a_start_in_the_past_is_one_now(flows: Flows, worker: StepWorker) -> None:
     await flows.define(single("a"))
     await flows.start(start_at=await flows.store.now() - 60 * SECOND)

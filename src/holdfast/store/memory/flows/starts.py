@@ -136,13 +136,18 @@ def insert_flow(tables: Tables, now: int, new: NewRun, parent: Parent | None = N
 def _start_later(tables: Tables, run_id: UUID, delay: int) -> None:
     """Move the tasks that a run has at first to the moments from which they may run.
 
-    The same for runs that are steps of it.
+    The same for runs that are steps of it, whose starts and deadlines move too.
     """
     for _, task in tables.tasks_of_run(run_id):
-        if task.kind in ("step", "workflow"):
+        if task.kind in ("step", "workflow") and task.visible_at < NEVER:
             task.visible_at += delay
     for child_id in tables.children[run_id]:
         _start_later(tables, child_id, delay)
+        child = tables.runs[child_id]
+        if delay > 0 and child.status == "running":
+            child.due_at = (child.due_at or child.created_at) + delay
+            if child.deadline_at is not None:
+                child.deadline_at += delay
 
 
 def _roots(tables: Tables, new: NewRun) -> list[Place]:
