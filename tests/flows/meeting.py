@@ -11,18 +11,23 @@ from hand import Hand
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 60.0
+AT_A_LOCK = "select exists (select from pg_locks where not granted and pid <> pg_backend_pid())"
+ASLEEP = (
+    "select exists (select from pg_stat_activity"
+    " where datname = current_database() and wait_event = 'PgSleep')"
+)
 
 
-def while_blocked(watcher: Hand, blocked: Callable[[], T], release: Callable[[], object]) -> T:
+def while_blocked(
+    watcher: Hand, blocked: Callable[[], T], release: Callable[[], object], at: str = AT_A_LOCK
+) -> T:
     """Begin a call, release what it waits for as soon as it stands at a lock, return its answer."""
     with ThreadPoolExecutor(1) as threads:
         call = threads.submit(blocked)
         deadline = time.monotonic() + DEADLINE_SECONDS
-        while not watcher.value(
-            "select exists (select from pg_locks where not granted and pid <> pg_backend_pid())"
-        ):
+        while not watcher.value(at):
             assert not call.done(), f"it waits for nothing: {call.result()}"
-            assert time.monotonic() < deadline, "it does not come to a lock"
+            assert time.monotonic() < deadline, "it does not come to wait"
             time.sleep(0.005)
         release()
         return call.result(DEADLINE_SECONDS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -10,6 +12,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 from hand import WORKER, Hand
+from meeting import ASLEEP, while_blocked
 
 
 def test_the_steps_of_a_flow_run_in_the_order_of_their_dependencies(hand: Hand) -> None:
@@ -52,6 +55,23 @@ def test_the_steps_of_a_flow_run_in_the_order_of_their_dependencies(hand: Hand) 
         "FlowStepCompleted saveToDb",
         "WorkflowCompleted",
     ]
+
+
+def test_a_worker_that_waits_gets_what_becomes_due_meanwhile(hands: Callable[[], Hand]) -> None:
+    """For the step's whole time, which begins when it is read."""
+    hand, other = hands(), hands()
+    hand.define("one", ("a", []))
+    query = (
+        "select s.* from holdfast.start_tasks('one', array(select msg_id"
+        " from holdfast.read_with_poll('one', 60, 10, 60)), %s) as s"
+    )
+    (task,) = while_blocked(
+        other, lambda: hand.rows(query, WORKER), lambda: other.start("one", None), ASLEEP
+    )
+    (row,) = other.rows("select * from holdfast.tasks where key = 'a'")
+    assert row["run_id"] == task["run_id"]
+    assert row["started_at"] > other.run(task["run_id"])["created_at"]
+    assert row["visible_at"] == row["started_at"] + timedelta(seconds=62)
 
 
 def test_a_repeated_completion_changes_nothing(hand: Hand) -> None:

@@ -68,7 +68,7 @@ language plpgsql
 as $$
 #variable_conflict use_column
 declare
-    v_now timestamptz := holdfast.now();
+    v_now timestamptz := holdfast._clock();
     v_slug text := regexp_replace(holdfast._newest_shape(p_flow_slug), '@[0-9]+$', '');
 begin
     if v_slug is null then
@@ -198,7 +198,7 @@ as $$
 #variable_conflict use_column
 declare
     v_found record;
-    v_now timestamptz := holdfast.now();
+    v_now timestamptz := holdfast._clock();
     v_slug text := regexp_replace(
         holdfast._newest_shape(start_tasks.flow_slug), '@[0-9]+$', '');
 begin
