@@ -12,7 +12,17 @@ from clocks import Clock
 
 from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
-from holdfast.types import ANY_END, ClaimedTask, Event, Finish, FlowShape, NewRun, Notice, StepShape
+from holdfast.types import (
+    ANY_END,
+    ClaimedTask,
+    Event,
+    Finish,
+    FlowShape,
+    NewRun,
+    Notice,
+    RunFilter,
+    StepShape,
+)
 from holdfast.values.ids import keyed_run_id
 
 from .actors import SECOND, ManualWorker, details, get, log, start
@@ -253,6 +263,24 @@ async def test_a_start_that_is_refused_fails_the_step(
     await flows.store.ensure_flow(FlowShape(name="shop/each", steps=(mapped("m"),)), "hash")
     run_id = await flows.run_of(run_step("a", runs=runs, runs_kind="flow"), given=1)
     assert (await flows.error(run_id))["cause"]["kind"] == f"holdfast.errors.{kind}"
+
+
+async def test_a_run_that_ends_at_once_and_fails_its_flow_leaves_no_other(
+    flows: Flows, store: Store
+) -> None:
+    """The map over the one's output fails the flow, before or after the other has started."""
+    await store.ensure_flow(FlowShape(name="shop/none", steps=(mapped("m"),)), "hash")
+    await store.ensure_flow(FlowShape(name="shop/slow", steps=(single("s"),)), "hash")
+    run_id = await flows.run_of(
+        run_step("a", runs="shop/none@1", runs_kind="flow"),
+        mapped("each", "a"),
+        run_step("b", runs="shop/slow@1", runs_kind="flow"),
+        given=[],
+    )
+    assert (await get(store, run_id)).status == "failed"
+    assert (await child_of(store, run_id, "a")).status == "completed"
+    children = await store.list_runs(RunFilter(parent_run_id=run_id))
+    assert "running" not in [child.status for child in children.runs]
 
 
 async def test_a_delayed_start_and_a_start_delay_hold_runs_back(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import DeclaredRules, StartRules
+from holdfast.types import DeclaredRules, FlowShape, RunFilter, StartRules
 
 from .actors import get
-from .flow_actors import Flows
+from .flow_actors import Flows, single
 from .schedule_actors import MINUTE, NAME, ManualScheduler
 from .test_flow_runs import run_step
 
@@ -49,3 +49,16 @@ async def test_step_that_a_rule_refuses_fails_for_good(store: Store, flows: Flow
     failed = await get(store, second)
     assert failed.status == "failed"
     assert "is active with the same key" in (failed.error or "")
+
+
+async def test_step_that_a_rule_refuses_leaves_no_other_run(store: Store, flows: Flows) -> None:
+    rules = StartRules(singleton_conflict="refuse")
+    await store.declare_start_rules([DeclaredRules("order", 1, rules)])
+    await store.ensure_flow(FlowShape(name="shop/inner", steps=(single("a"),)), "hash")
+    within = run_step("within", runs="shop/inner@1", runs_kind="flow")
+    await flows.define(run_step("sub"), within)
+    await flows.start({"n": 1})
+    second = await flows.start({"n": 2})
+    assert (await get(store, second)).status == "failed"
+    children = await store.list_runs(RunFilter(parent_run_id=second))
+    assert "running" not in [child.status for child in children.runs]

@@ -200,7 +200,10 @@ begin
             select r.place is null as is_good, array_agg(u.place order by u.place) as places,
                 array_agg(json_build_object('kind', 'holdfast.errors.' || r.kind,
                     'message', r.message) order by u.place) as errors
-            from unnest(v_new.run_ids) with ordinality as u (run_id, place)
+            from unnest(v_new.parents, v_new.keys) with ordinality as u (parent, key, place)
+            cross join lateral (  -- a start that a rule refused may have ended the flow's run
+                select from holdfast.tasks t where t.run_id = u.parent and t.key = u.key limit 1
+            ) as t
             left join holdfast._refused_starts(
                 v_new.names, v_new.handlers, v_new.inputs) as r on r.place = u.place
             group by r.place is null order by r.place is null desc

@@ -49,12 +49,14 @@ class FlowNesting:
         """Start a run for each task that is still there: those of workflows before those of flows.
 
         A task fails for good if its flow does not exist or refuses the input, or if a rule refuses
-        the start.
+        the start. A run that ends at once may end the flow's run, whose other tasks are gone then.
         """
         rows = [tables.tasks[place] for place in tasks if place in tables.tasks]
         notices: list[Notice] = []
         refused: list[StepTaskEnd] = []
         for task in sorted(rows, key=lambda task: _shape(tables, task).runs_kind == "flow"):
+            if (task.run_id, task.key) not in tables.tasks:
+                continue
             new = _new_run(tables, task)
             use_payloads(tables, new.run_id, [new.input])
             parent = Parent(task.run_id, task.key, "cancel")
