@@ -41,12 +41,23 @@ class FlowScene:
         return cast("FlowsStore", self.given)
 
     async def start(
-        self, *steps: StepShape, given: object = None, name: str = NAME, **options: Any
+        self,
+        *steps: StepShape,
+        given: object = None,
+        name: str = NAME,
+        delay: float | None = None,
+        **options: Any,
     ) -> UUID:
         """Start a run of a flow of these steps, which may be there already."""
         shape = FlowShape(name=name, steps=steps, **options)
         await self.store.ensure_flow(shape, "hash")
-        run = NewRun(run_id=uuid4(), kind="flow", name=name, input=json.dumps(given))
+        run = NewRun(
+            run_id=uuid4(),
+            kind="flow",
+            name=name,
+            input=json.dumps(given),
+            delay_seconds=delay,
+        )
         await self.store.start_flows([run])
         return run.run_id
 

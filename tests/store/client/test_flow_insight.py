@@ -6,6 +6,8 @@ from holdfast import Limit
 from holdfast.client import Client
 from holdfast.insight.actions import Action
 from holdfast.insight.doctor import check_unserved
+from holdfast.types import FlowShape
+from holdfast.values.ids import keyed_run_id
 
 from .flow_scene import NAME, FlowScene, mapped, single
 
@@ -68,6 +70,23 @@ async def test_a_step_that_is_tried_again_says_when_and_after_what(
     assert found.because.startswith("step site is tried again in ")
     assert "; attempt 1 failed " in found.because
     assert found.because.endswith(" ago: OSError: no luck")
+
+
+async def test_a_delayed_run_and_the_runs_that_are_its_steps_name_their_start(
+    client: Client, scene: FlowScene
+) -> None:
+    inner = FlowShape(name="shop/inner", steps=(single("a"),))
+    await scene.store.ensure_flow(inner, "hash")
+    within = single("within", runs=inner.handler, runs_kind="flow")
+    run_id = await scene.start(single("site"), within, single("save", "site"), delay=60.0)
+    for each, ended in [
+        (run_id, "0 of 3 steps ended"),
+        (keyed_run_id(str(run_id), "within#1"), "0 of 1 step ended"),
+    ]:
+        found = await client.why(each)
+        assert found.state == "waiting"
+        assert found.because.startswith("its start is delayed until ")
+        assert found.details == (ended,)
 
 
 async def test_a_delayed_step_has_the_moment_at_which_it_begins(

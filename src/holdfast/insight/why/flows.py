@@ -24,6 +24,9 @@ def explain_flow(
     run: RunRecord, spans: Sequence[Span], around: Surroundings, flow: FlowSurroundings
 ) -> Explanation:
     """Explain the run of a flow that is not paused, by its open steps."""
+    if run.due_at is not None and run.due_at > around.now:
+        until = f"{moment(run.due_at, around.now)} ({ago(run.due_at, around.now)})"
+        return explanation(run, f"its start is delayed until {until}", _ended_steps(flow))
     reader = _Reader(run, spans, around, flow)
     reasons = {each.step: reader.reason(each.step) for each in flow.tasks}
     reasons |= _runs(run, flow)
