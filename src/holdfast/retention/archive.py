@@ -139,14 +139,17 @@ class Archive:
         return written
 
     async def find(self, run_ids: Collection[UUID]) -> dict[UUID, ArchivedRun]:
-        """Return runs of the archive. Of a run that was archived twice, the one that ended last."""
+        """Return runs of the archive. Of a run that was archived twice, the copy that is newest.
+
+        That is the one that ended last; of those that ended at one moment, the one written last.
+        """
         found: dict[UUID, tuple[_Found, str]] = {}
         async for index in self._read_indexes(run_ids):
             for run in index.runs:
                 if run.run_id not in run_ids or not self._sees(run.name):
                     continue
                 other = found.get(run.run_id)
-                if other is None or other[0].completed_at < run.completed_at:
+                if other is None or _age(*other) < _age(run, index.object):
                     found[run.run_id] = run, index.object
         return {run_id: await self._read_run(*place) for run_id, place in found.items()}
 
@@ -282,6 +285,11 @@ def _lines_of(block: bytes, run_id: UUID) -> list[str]:
     if not found:
         raise ValueError(f"it has no run {run_id}")
     return found
+
+
+def _age(run: _Found, name: str) -> tuple[datetime, str]:
+    """Return what sorts copies of one run, the newest last. Names begin with the moment."""
+    return run.completed_at, name
 
 
 def _entry(run: _Found, name: str) -> ArchiveEntry:

@@ -75,6 +75,25 @@ async def test_a_run_is_restored_and_forked(
     assert fork.run_id != run_id
 
 
+async def test_a_run_that_was_changed_since_its_restore_is_archived_so(
+    client: Client, finisher: Finisher, archive: str
+) -> None:
+    """Both copies ended at one moment: the one that was written last counts."""
+    run_id = await archived_run(client, finisher)
+    for count in range(1, 4):
+        await client.archive.restore(run_id, 0)
+        await client.runs.set_tags(run_id, [f"audit-{count}"])
+        await client.runs.set_attributes(run_id, {"count": count})
+        assert await client.retention.sweep() == 1
+        run = await client.runs.get(run_id)
+        assert (run.archive, run.tags, run.attributes) == (
+            archive,
+            (f"audit-{count}",),
+            {"count": count},
+        )
+        assert (await client.archive.get(run_id)).record.tags == (f"audit-{count}",)
+
+
 async def test_a_run_whose_key_was_used_again_is_not_restored(
     client: Client, finisher: Finisher, archive: str
 ) -> None:
