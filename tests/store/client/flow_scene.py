@@ -52,11 +52,7 @@ class FlowScene:
         shape = FlowShape(name=name, steps=steps, **options)
         await self.store.ensure_flow(shape, "hash")
         run = NewRun(
-            run_id=uuid4(),
-            kind="flow",
-            name=name,
-            input=json.dumps(given),
-            delay_seconds=delay,
+            run_id=uuid4(), kind="flow", name=name, input=json.dumps(given), delay_seconds=delay
         )
         await self.store.start_flows([run])
         return run.run_id
