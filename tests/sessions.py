@@ -27,11 +27,13 @@ from holdfast.database.connection import LOST
 MOST = 16 if os.environ.get("HOLDFAST_TEST_DATABASE_URL") else 32
 # Besides, so many loops that other threads have one after another keep two each.
 THREADS = MOST // 8
-# `discard all` without `discard plans`.
+# `discard all` without `discard plans`, and without the statements that the driver keeps prepared.
 AS_NEW = """
-close all; set session authorization default; reset all; deallocate all; unlisten *;
+close all; set session authorization default; reset all; unlisten *;
 select pg_advisory_unlock_all(); discard temp; discard sequences;
 """
+# Fails if there are other statements than those.
+ONLY = "select 1 / (count(*) = {})::int from pg_prepared_statements; "
 
 
 class Session(NamedTuple):
@@ -43,6 +45,7 @@ class Session(NamedTuple):
     addr: Any
     config: Any
     params: Any
+    statements: list[tuple[Any, Any]]  # that it keeps prepared, each with its query
 
     @property
     def socket(self) -> int:
@@ -186,10 +189,12 @@ async def connect(*args: Any, **options: Any) -> asyncpg.Connection:
         return await _connect(*args, **options)
     key = repr((args, sorted(options.items(), key=lambda option: option[0])))
     if session := loop.take(key):
-        _, protocol, transport, *others = session
+        _, protocol, transport, *others, statements = session
         kind = options.get("connection_class", asyncpg.Connection)
         connection = kind(protocol, transport, loop, *others)
         protocol.set_connection(connection)
+        for query, statement in statements:
+            connection._stmt_cache.put(query, statement)
     else:
         connection = await _connect(*args, **options)
     _keys[connection] = key
@@ -203,7 +208,7 @@ async def close(self: Any, *, timeout: float | None = None) -> None:
             return await _close(self, timeout=timeout)
         return self.terminate()
     parts = (self._protocol, self._transport, self._addr, self._config, self._params)
-    self._loop.idle.append(Session(_keys.pop(self), *parts))
+    self._loop.idle.append(Session(_keys.pop(self), *parts, _take_statements(self)))
     self._aborted, self._protocol = True, None
     self._cleanup()
     if len(self._loop.idle) > self._loop.most:
@@ -227,7 +232,21 @@ async def _is_as_new(connection: Any) -> bool:
     ):
         return False
     try:
-        await connection._protocol.query(AS_NEW, 2.0)
+        only = ONLY.format(len(connection._stmt_cache))
+        await connection._protocol.query(only + AS_NEW, 2.0)
+    except asyncpg.DivisionByZeroError:
+        connection._mark_stmts_as_closed()
+        await connection._protocol.query("deallocate all;" + AS_NEW, 2.0)
     except (*LOST, TimeoutError):
         return False
     return True
+
+
+def _take_statements(connection: Any) -> list[tuple[Any, Any]]:
+    """Take the prepared statements from a connection, which would mark them as closed."""
+    cache = connection._stmt_cache
+    entries = dict(cache._entries)
+    for entry in entries.values():
+        cache._clear_entry_callback(entry)
+    cache._entries.clear()
+    return [(query, entry._statement) for query, entry in entries.items()]
