@@ -31,15 +31,18 @@ where datname = current_database() and pid <> all(%s::int[] || pg_backend_pid())
 """
 
 # All that a test may change of a database but the rows: objects, rights, settings, statistics. A
-# row of a catalog has another xmin after each change, and the same one in each copy.
+# row of a catalog has a later xmin after each change, and the same one in each copy: its distance
+# from that of the schema.
 STATE = """
+with schema as materialized (
+    select age(xmin) as age from pg_namespace where nspname = '{schema}'
+)
 select md5(string_agg(part, '|' order by part)) from (
     select 'class' || coalesce(sum(hashtext(
         concat_ws(' ', c.oid, c.xmin, c.reltuples, c.relpages))::bigint), 0)
     from pg_class c where c.oid >= 16384
     union all
-    select 'attribute' || coalesce(sum(hashtext(
-        concat_ws(' ', a.attrelid, a.attnum, a.xmin))::bigint), 0)
+    select concat_ws(' ', 'attribute', count(*), sum(age(a.xmin) - (select age from schema)))
     from pg_attribute a where a.attrelid >= 16384
     {objects}
     union all
@@ -53,8 +56,6 @@ select md5(string_agg(part, '|' order by part)) from (
     union all
     select 'rights' || coalesce(d.datacl::text, '') || d.datconnlimit || d.datallowconn
     from pg_database d where d.datname = current_database()
-    union all
-    select 'sequences' || coalesce(sum(last_value), 0) from pg_sequences
 ) as parts (part)
 """
 RESTART_SEQUENCES = """
@@ -77,8 +78,9 @@ OBJECTS = (
 )
 OF_OBJECT = """
     union all
-    select '{name}' || coalesce(sum(hashtext(concat_ws(' ', o.oid, o.xmin))::bigint), 0)
-    from pg_{name} o where o.oid >= 16384 or 'pg_{name}' = 'pg_namespace'
+    select concat_ws(' ', '{name}', count(*), sum(age(o.xmin) - (select age from schema)))
+    from pg_{name} o
+    where (o.oid >= 16384 or 'pg_{name}' = 'pg_namespace') and o.xmin <> '1'
 """
 TABLES = """
 select c.oid::regclass::text from pg_class c
@@ -174,7 +176,7 @@ class DatabaseServer:
                     # Before autovacuum does: no copy would be as the template is, then.
                     connection.execute(f"vacuum analyze {table}".encode())
                 marks = {table: _marks(connection, table) for table in filter(rows.get, rows)}
-                self.template = Template(name, _state(connection), rows, marks)
+                self.template = Template(name, _state(connection, self.schema), rows, marks)
         return self.template
 
     def _renew(self, name: str) -> bool:
@@ -193,7 +195,7 @@ class DatabaseServer:
         if not any(_first(connection, END_SESSIONS, [idle]) for _ in range(3)):
             return False
         connection.execute(RESTART_SEQUENCES)
-        if _state(connection) != template.state:
+        if _state(connection, self.schema) != template.state:
             return False
         connection.execute(template.empty)
         for table, marks in template.marks.items():
@@ -234,9 +236,9 @@ def _first(
     return row[0]
 
 
-def _state(connection: psycopg.Connection[TupleRow]) -> str:
+def _state(connection: psycopg.Connection[TupleRow], schema: str) -> str:
     objects = "".join(OF_OBJECT.format(name=name) for name in OBJECTS)
-    return str(_first(connection, STATE.format(objects=objects)))
+    return str(_first(connection, STATE.format(objects=objects, schema=schema)))
 
 
 def _marks(connection: psycopg.Connection[TupleRow], table: str) -> str:
