@@ -9,9 +9,12 @@ import fcntl
 import os
 import sys
 from collections.abc import Callable
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from tests.docs.blocks import ROOT
 from tests.package.installed import Installed, run
@@ -64,14 +67,31 @@ def installed(server_homes: Path, wheel: Path) -> Installed:
     return Installed(made_once(server_homes / "package" / "venv", make))
 
 
+def with_requirements(*names: str) -> dict[str, Distribution]:
+    """Return distributions of this environment, and all that they ask for, by name."""
+    found, wanted = dict[str, Distribution](), [*names]
+    while wanted:
+        name = canonicalize_name(wanted.pop())
+        if name not in found:
+            found[name] = distribution(name)
+            asked = map(Requirement, found[name].requires or ())
+            extra = {"extra": ""}
+            wanted += [
+                each.name for each in asked if not each.marker or each.marker.evaluate(extra)
+            ]
+    return found
+
+
 @pytest.fixture(scope="session")
 def with_tools(server_homes: Path, installed: Installed) -> Installed:
-    """The same environment, with FastAPI and pytest in a folder of their own."""
+    """The same environment, with links to the FastAPI and pytest of this one in a folder."""
 
     def make(folder: Path) -> None:
-        python = str(installed.python)
-        install = ("install", "--quiet", "--target", str(folder), "fastapi", "pytest")
-        run(sys.executable, "-m", "pip", "--python", python, *install)
+        for tool in with_requirements("fastapi", "pytest").values():
+            for file in tool.files or ():
+                if file.parts[0] != "..":  # no programs
+                    (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / file).symlink_to(file.locate())
 
     added = made_once(server_homes / "package" / "tools", make)
     return Installed(installed.folder, {"PYTHONPATH": str(added)})
