@@ -22,16 +22,21 @@ create or replace function holdfast._are_plain_starts(
     p_run_ids uuid[], p_names text[], p_inputs json[], p_queues text[], p_priorities int[],
     p_retentions float8[]
 ) returns boolean
-language sql stable parallel safe
-return (num_nulls(variadic p_run_ids) = 0 and cardinality(p_names) = cardinality(p_run_ids)
-    and greatest(cardinality(p_inputs), cardinality(p_queues), cardinality(p_priorities),
-        cardinality(p_retentions), 0) <= cardinality(p_run_ids)
-    and holdfast._is_workflow(p_names[1]) and p_names[1] = all (p_names)
-    and not exists (
-        select from unnest(p_inputs) as u (input) where not holdfast._is_plain(u.input))
-    and (p_queues is null or holdfast._is_name(p_queues[1]) and p_queues[1] = all (p_queues))
-    and (p_priorities is null or 0 <= all (p_priorities) and 4 >= all (p_priorities))
-    and (p_retentions is null or 0 <= all (p_retentions) and 1e10 >= all (p_retentions))) is true;
+language plpgsql stable parallel safe
+as $$
+begin  -- in SQL its subquery would be planned again in each call
+    return (num_nulls(variadic p_run_ids) = 0 and cardinality(p_names) = cardinality(p_run_ids)
+        and greatest(cardinality(p_inputs), cardinality(p_queues), cardinality(p_priorities),
+            cardinality(p_retentions), 0) <= cardinality(p_run_ids)
+        and holdfast._is_workflow(p_names[1]) and p_names[1] = all (p_names)
+        and not exists (  -- unnested in a list of columns, where the rows are not stored
+            select from (select unnest(p_inputs) as input) as u
+            where not holdfast._is_plain(u.input))
+        and (p_queues is null or holdfast._is_name(p_queues[1]) and p_queues[1] = all (p_queues))
+        and (p_priorities is null or 0 <= all (p_priorities) and 4 >= all (p_priorities))
+        and (p_retentions is null or 0 <= all (p_retentions) and 1e10 >= all (p_retentions))
+    ) is true;
+end $$;
 
 -- Return true if those values of a run to start that are not names are allowed. Called by _is_start
 -- and _check_starts.

@@ -211,12 +211,15 @@ begin
         return;
     end if;
     v_created := holdfast._start_runs(v_now, p_run_ids, p_names, p_inputs, p_versions, p_keys,
-        p_queues, p_priorities, array(
-            select coalesce(holdfast._moment(u.start_at),
-                v_now + coalesce(u.delay, 0) * interval '1 second')
-            from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
-                as u (run_id, start_at, delay, place)
-            order by u.place),
+        p_queues, p_priorities,
+        case when num_nulls(p_start_ats, p_delays) = 2
+            then array_fill(v_now, array[cardinality(p_run_ids)])
+            else array(
+                select coalesce(holdfast._moment(u.start_at),
+                    v_now + coalesce(u.delay, 0) * interval '1 second')
+                from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
+                    as u (run_id, start_at, delay, place)
+                order by u.place) end,
         p_timeouts, p_retentions, p_tags, p_headers);
     if p_waiters is not null then
         perform holdfast._register_waiters(p_run_ids, p_waiters);
