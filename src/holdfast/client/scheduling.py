@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import msgspec
 
@@ -103,20 +103,9 @@ async def find_schedule(session: Session, name: str) -> str:
 
 def new_target(prepared: PreparedStart, input: str) -> RunTarget:
     """Return what each tick or event starts; `input` is JSON text."""
-    fields = prepared.fields
-    return RunTarget(
-        kind=fields["kind"],
-        name=fields["name"],
-        version=fields["version"] or None,
-        input=input,
-        queue=fields["queue"],
-        priority=fields["priority"],
-        timeout_seconds=fields["timeout_seconds"],
-        retention_seconds=fields["retention_seconds"],
-        tags=fields["tags"],
-        headers=fields["headers"],
-        attributes=fields["attributes"],
-    )
+    fields: dict[str, Any] = {**prepared.fields, "version": prepared.fields["version"] or None}
+    known = {name: fields[name] for name in RunTarget.__struct_fields__ if name in fields}
+    return RunTarget(input=input, **known)
 
 
 def changed_target(

@@ -172,17 +172,10 @@ async def send_message(call: Call[Nothing, NewMessageBody]) -> Reply:
 
 async def receive_messages(call: Call[Nothing, ReceiveBody]) -> ReceivedList:
     """Receive messages: they are in flight until they are acknowledged, given back, or late."""
-    body, queues = call.body, call.site.client.queues
-    wait = max(0.0, min(body.wait, call.site.stream_seconds - 1))
+    given: dict[str, Any] = asdict(call.body)
+    wait = given["wait"] = max(0.0, min(call.body.wait, call.site.stream_seconds - 1))
     with place(call) if wait else nullcontext():
-        work = queues.receive(
-            call.path["name"],
-            body.limit,
-            visibility=body.visibility,
-            wait=wait,
-            contains=body.contains,
-            per_group=body.per_group,
-        )
+        work = call.site.client.queues.receive(call.path["name"], **given)
         found = await (within(call, work, call.site.stream_seconds) if wait else work)
     return ReceivedList([_message(each) for each in found or ()])
 

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.client import ScheduleInfo
-from holdfast.client.schedule import Tick
 from holdfast.codec import raw
 from holdfast.errors import (
     AmbiguousWorkflow,
@@ -199,35 +198,15 @@ async def list_ticks(call: Call[TicksQuery, None]) -> TickList:
     found = await call.site.reader.schedules.ticks(
         call.full_name, before=call.query.before, limit=call.query.limit
     )
-    return TickList([_tick(each) for each in found])
+    return TickList([shaped(TickShape, each) for each in found])
 
 
 async def create_schedule(call: Call[Nothing, NewScheduleBody]) -> Reply:
     """Create a schedule that starts a workflow or a flow, publishes or sends."""
-    body, options = call.body, dict[str, Any]()
-    for name in (
-        "workflow",
-        "topic",
-        "message_queue",
-        "cron",
-        "every",
-        "timezone",
-        "overlap",
-        "catch_up",
-        "jitter",
-        "queue",
-        "priority",
-        "tags",
-        "attributes",
-        "group",
-        "headers",
-        "paused",
-        "note",
-    ):
-        value = getattr(body, name)
-        if value is not None:
-            options[name] = value
-    created = await call.site.client.schedules.create(body.name, input=body.input, **options)
+    given = msgspec.structs.asdict(call.body)
+    name, input = given.pop("name"), given.pop("input")
+    options: dict[str, Any] = {key: value for key, value in given.items() if value is not None}
+    created = await call.site.client.schedules.create(name, input=input, **options)
     return Reply(_schedule(created), 201)
 
 
@@ -256,7 +235,7 @@ async def trigger_schedule(call: Call[OfWorkflow, TriggerBody]) -> TickShape:
     tick = await call.site.client.schedules.trigger(
         call.full_name, at=call.body.at, overlap=call.body.overlap
     )
-    return _tick(tick)
+    return shaped(TickShape, tick)
 
 
 async def backfill_schedule(call: Call[OfWorkflow, BackfillBody]) -> Changed:
@@ -279,10 +258,6 @@ def _schedule(info: ScheduleInfo, ticks: list[datetime] | None = None) -> Schedu
     target = shaped(TargetShape, info.target, input=raw(info.target.input))
     when = shaped(WhenShape, info.when)
     return shaped(ScheduleShape, info.record, when=when, target=target, next_ticks=ticks or [])
-
-
-def _tick(tick: Tick) -> TickShape:
-    return shaped(TickShape, tick)
 
 
 _UNKNOWN: Final = (UnknownSchedule,)

@@ -36,6 +36,7 @@ from holdfast.types import (
     StepTasksEnded,
     Taker,
 )
+from holdfast.values.composing import compose
 
 
 class MemoryFlows(Part):
@@ -130,15 +131,9 @@ def _is_flow(tables: Tables, run_id: UUID) -> bool:
 def _handed(tables: Tables, now: int, task: TaskRow) -> ClaimedTask:
     """Return a task that was leased to the caller as soon as it was ready."""
     run = tables.runs[task.run_id]
-    return ClaimedTask(
-        run_id=task.run_id,
-        key=task.key,
-        kind="step",
-        queue=task.queue,
-        name=task.name,
-        version=task.version,
-        attempts=task.attempts,
-        lease_no=task.lease_no,
+    return compose(
+        ClaimedTask,
+        task,
         log_length=0,
         started_at=now,
         input=None,
