@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 import click
@@ -97,6 +98,24 @@ def act(
     counter.end()
     counts = {name: getattr(outcome, name) for name in outcome.__struct_fields__}
     Answer({**counts, "dry_run": dry_run}, _summary(what.verb, outcome, dry_run)).write()
+
+
+def change_runs(
+    method: str, verb: str, done: str, not_done: str, chosen: dict[str, Any], **options: Any
+) -> None:
+    """Change the chosen runs by a method of `client.runs`, or by its twin for all of a filter.
+
+    `done` and `not_done` say what became of a named run.
+    """
+
+    async def one(client: Client, run_id: UUID) -> Change:
+        changed = await getattr(client.runs, method)(run_id, **options)
+        return Change(changed, done if changed else not_done)
+
+    def every(client: Client) -> ChangeAll:
+        return partial(getattr(client.runs, f"{method}_all"), **options)
+
+    act(Act(verb, one, every), **chosen)
 
 
 async def _act_on_each(link: Link, what: Act, references: tuple[str, ...], dry_run: bool) -> Answer:

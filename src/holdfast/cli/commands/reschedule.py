@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any
-from uuid import UUID
 
 import click
 
-from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, run_options
+from holdfast.cli.commands.bulk import change_runs, run_options
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import duration, filled, future_moment
 
 if TYPE_CHECKING:
-    from holdfast.client import Client
     from holdfast.client.rescheduling import RescheduleOptions
 
 
@@ -85,12 +82,5 @@ def reschedule(
         read_change(change)
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
-
-    async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.runs.reschedule(run_id, reason=reason, **change)
-        return Change(changed, "rescheduled" if changed else "it was so before")
-
-    def every(client: Client) -> ChangeAll:
-        return partial(client.runs.reschedule_all, reason=reason, **change)
-
-    act(Act("rescheduled", one, every), **chosen)
+    words = ("rescheduled", "rescheduled", "it was so before")
+    change_runs("reschedule", *words, chosen, reason=reason, **change)

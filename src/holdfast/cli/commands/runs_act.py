@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, run_options
+from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, change_runs, run_options
 from holdfast.cli.framework import command
 from holdfast.cli.inputs import app_option, filled, named_values, read_json
 
@@ -38,14 +37,9 @@ def cancel(reason: str | None, **chosen: Any) -> None:
     Name the runs, or give filters. Exit code 1 if a named run had ended before.
     """
 
-    async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.runs.cancel(run_id, reason)
-        return Change(changed, "cancel requested" if changed else "it had ended before")
-
-    def every(client: Client) -> ChangeAll:
-        return partial(client.runs.cancel_all, reason=reason)
-
-    act(Act("asked to end", one, every), **chosen)
+    change_runs(
+        "cancel", "asked to end", "cancel requested", "it had ended before", chosen, reason=reason
+    )
 
 
 @command(
@@ -63,14 +57,9 @@ def terminate(reason: str | None, **chosen: Any) -> None:
     Name the runs, or give filters. Exit code 1 if a named run had ended before.
     """
 
-    async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.runs.terminate(run_id, reason)
-        return Change(changed, "terminated" if changed else "it had ended before")
-
-    def every(client: Client) -> ChangeAll:
-        return partial(client.runs.terminate_all, reason=reason)
-
-    act(Act("terminated", one, every), **chosen)
+    change_runs(
+        "terminate", "terminated", "terminated", "it had ended before", chosen, reason=reason
+    )
 
 
 @command(
@@ -90,14 +79,8 @@ def pause(reason: str | None, **chosen: Any) -> None:
     if a named run was paused before, or has ended.
     """
 
-    async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.runs.pause(run_id, reason)
-        return Change(changed, "paused" if changed else "it was paused before")
-
-    def every(client: Client) -> ChangeAll:
-        return partial(client.runs.pause_all, reason=reason)
-
-    act(Act("paused", one, every), **chosen)
+    words = ("paused", "paused", "it was paused before")
+    change_runs("pause", *words, chosen, reason=reason)
 
 
 @command(
@@ -115,14 +98,8 @@ def resume(**chosen: Any) -> None:
     grow up to 5 minutes. Exit code 1 if a named run was neither paused nor stuck.
     """
 
-    async def one(client: Client, run_id: UUID) -> Change:
-        changed = await client.runs.resume(run_id)
-        return Change(changed, "resumed" if changed else "it was neither paused nor stuck")
-
-    def every(client: Client) -> ChangeAll:
-        return client.runs.resume_all
-
-    act(Act("resumed", one, every), **chosen)
+    words = ("resumed", "resumed", "it was neither paused nor stuck")
+    change_runs("resume", *words, chosen)
 
 
 @command(
