@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-from holdfast import App, Context, current_context, reads
+from holdfast import App, Context, Retry, current_context, reads
 
 app = App("carts")
 charged: list[str] = []
+checked: list[str] = []
 
 
 @app.step
@@ -33,6 +34,11 @@ class Cart:
         if number < 1:
             raise ValueError("at least one")
         return sum(self.items.values())
+
+    async def add_slowly(self, item: str) -> int:
+        """Add one of an item, a second later."""
+        await asyncio.sleep(1)
+        return await self.add(item)
 
     async def buy(self, cents: int) -> str:
         """Pay, and be patient."""
@@ -97,3 +103,20 @@ async def shop(ctx: Context, customer: str) -> list[object]:
         found.append(type(error).__name__)
     found += await asyncio.gather(cart.total(), cart.buy(5))
     return found
+
+
+@app.step(retry=Retry.NEVER)
+async def check_stock(customer: str) -> None:
+    """Fail the first time."""
+    checked.append(customer)
+    if len(checked) == 1:
+        raise RuntimeError("in haste")
+
+
+@app.workflow
+async def hasty(ctx: Context, customer: str) -> int:
+    """Fail while a call has no answer."""
+    adding = asyncio.create_task(ctx.entity(Cart, customer).add_slowly("rug"))
+    await ctx.sleep(0.3)
+    await check_stock(customer)
+    return await adding

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from uuid import UUID
 
 import pytest
 
@@ -22,7 +23,7 @@ from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing import Environment
 from holdfast.worker import Worker
-from tests.entities.carts import Cart, app, shop
+from tests.entities.carts import Cart, app, checked, shop
 
 
 @asynccontextmanager
@@ -330,3 +331,37 @@ async def test_encoded_payloads() -> None:
         note = env.client.entity(Note, "ann")
         assert await note.write("a") == 1
         assert await note.all() == ["a" * 100]
+
+
+@pytest.mark.parametrize("answered", ["before", "after"])
+async def test_a_retry_gets_the_answer_to_a_call_of_the_run_that_failed(
+    store: Store, worker: Worker, client: Client, answered: str
+) -> None:
+    """Fault: the answer was sent to the run that had failed, and the retry waited for ever."""
+    failed = await run_in_haste(client)
+    if answered == "before":
+        async with asyncio.timeout(30):
+            while "UpdateCompleted" not in await events_of(client):
+                await asyncio.sleep(0.02)
+    retry = await client.runs.retry(failed)
+    assert await retry.result(timeout=30) == 1
+    fork = await client.runs.fork(failed, index=2)
+    assert await fork.result(timeout=30) == 1
+    assert (await client.entities.get(Cart, "ann")).items == {"rug": 1}, "it was made twice"
+
+
+async def test_a_retry_is_told_of_a_call_that_will_not_be_answered(
+    store: Store, worker: Worker, client: Client
+) -> None:
+    failed = await run_in_haste(client)
+    await client.runs.terminate((entity(), "ann"))
+    with pytest.raises(RunFailed, match=r"has ended \(terminated\)"):
+        await (await client.runs.retry(failed)).result(timeout=30)
+
+
+async def run_in_haste(client: Client) -> UUID:
+    """Return a run that failed while a call of its had no answer."""
+    checked.clear()
+    handle = await client.start("carts/hasty", "ann")
+    assert (await client.runs.wait(handle.run_id, timeout=30)).status == "failed"
+    return handle.run_id

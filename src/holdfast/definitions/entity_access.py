@@ -11,11 +11,12 @@ import msgspec
 
 from holdfast.definitions.entities import STATE, Entity, Given
 from holdfast.definitions.lifespan import Lifespan
-from holdfast.errors import ConfigurationError, RunEnded
+from holdfast.errors import ConfigurationError, RunEnded, RunNotFound
 from holdfast.store.port import Store
 from holdfast.store.port.shards import MayBeAway
 from holdfast.types import (
     Delivery,
+    Event,
     NewRun,
     NewSignal,
     Notice,
@@ -65,6 +66,23 @@ class Access:
                 else:
                     run = next_life(run, run_id, record.status)
                     run_id = run.run_id
+
+    async def answer(self, run_id: UUID, call_id: str) -> Event | None:
+        """Return the answer to a call that a run was given, None while there is none.
+
+        Raises RunNotFound and RunEnded if there will be none.
+        """
+        while True:
+            record = (await self.store.get_runs([run_id])).get(run_id)
+            if found := await self.store.find_reply(run_id, call_id):
+                return found
+            if record is None:
+                raise RunNotFound(run_id)
+            if record.status == "running":
+                return None
+            if (next_id := continued_as(record)) is None:
+                raise RunEnded(run_id, record.status)
+            run_id = next_id
 
     async def read(self, entity: Entity, key: str) -> str:
         """Return the last recorded state of an entity, without waking it."""

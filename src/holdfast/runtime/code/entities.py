@@ -12,9 +12,18 @@ from holdfast.codec import encode
 from holdfast.definitions.entities import STATE, Entity, Given, Method, Proxy, SentCall, entity_of
 from holdfast.definitions.entity_access import ACCESS
 from holdfast.definitions.steps import Step, current_step
-from holdfast.errors import ConfigurationError, InvalidInput, UpdateFailed, UpdateRejected
+from holdfast.errors import (
+    ConfigurationError,
+    InvalidInput,
+    RunEnded,
+    RunNotFound,
+    UpdateFailed,
+    UpdateRejected,
+)
+from holdfast.events import UPDATE_REJECTED, read_update_reply
 from holdfast.retry import Retry
 from holdfast.runtime.code.continuing import ContinueAsNew
+from holdfast.runtime.code.lost_answers import LostAnswers
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.steps import Steps
@@ -22,7 +31,7 @@ from holdfast.runtime.code.topics import Subscriptions
 from holdfast.runtime.code.updates import REPLY_TO_RUN, Handler, Reply, Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.loop.loop import WorkflowLoop
-from holdfast.types import UPDATE_REPLY, NewSignal
+from holdfast.types import UPDATE_REPLY, ErrorInfo, NewSignal
 from holdfast.values.durations import Duration, seconds
 
 E = TypeVar("E")
@@ -32,6 +41,8 @@ T = TypeVar("T")
 # runs stuck that have more: only what a replay counts, too, may be counted here.
 MOST_CALLS: Final = 200
 MOST_STATES: Final = 1 << 18
+
+_LOOKS: Final = Retry(attempts=None, base="1s", max="10m")
 
 _read_reply = msgspec.json.Decoder(Reply).decode
 
@@ -191,15 +202,47 @@ class _Caller:
         answer = await run.ledger(Steps).call(step, name, (key, payload), {})
         if method.reads:
             return method.result.decode(answer)
-        call_id = answer.call_id if isinstance(answer, SentCall) else answer  # of older code
+        if not isinstance(answer, SentCall):  # of older code
+            answer = SentCall(answer, entity.new_run(key).run_id)
         async with asyncio.timeout(self._timeout):
-            found = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": call_id})
-        reply = _read_reply(found.message.payload)
+            reply = _read_reply(await self._answer(name, answer))
         if reply.error is not None:
             kind = UpdateRejected if reply.rejected else UpdateFailed
             raise kind(entity.new_run(key).run_id, method.name, reply.error)
         result = b"null" if reply.result is msgspec.UNSET else bytes(reply.result)
         return method.result.decode(result)
+
+    async def _answer(self, name: str, call: SentCall) -> msgspec.Raw | str:
+        """Wait for the answer to a call; look for one that another run is sent."""
+        run = self._run
+        if run.ledger(LostAnswers).has(call.call_id):
+            name = f"{name}.answer"
+            step: Step[..., Any] = Step(_look, name=name, retry=_LOOKS)
+            return cast("str", await run.ledger(Steps).call(step, name, (call,), {}))
+        found = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": call.call_id})
+        return found.message.payload
+
+
+class NoAnswerYet(Exception):
+    """The entity has not carried out a call of the run of which this one is a fork or a retry."""
+
+
+async def _look(call: SentCall) -> str:
+    """Return the answer to a call that another run has made. Raises NoAnswerYet."""
+    try:
+        found = await ACCESS.get().answer(call.entity_run_id, call.call_id)
+    except (RunEnded, RunNotFound) as error:
+        kind = type(error)
+        reply = Reply(
+            call.call_id, error=ErrorInfo(f"{kind.__module__}.{kind.__name__}", str(error))
+        )
+    else:
+        if found is None:
+            raise NoAnswerYet(f"run {call.entity_run_id} has not answered call {call.call_id}")
+        said = read_update_reply(found.details or "")
+        is_rejected = found.type == UPDATE_REJECTED
+        reply = Reply(call.call_id, said.result, said.error, is_rejected)
+    return encode(reply)
 
 
 def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str | SentCall]]:

@@ -44,6 +44,7 @@ from holdfast.runtime.code.closed_caller import CLOSED
 from holdfast.runtime.code.commands import Commands
 from holdfast.runtime.code.context import Context
 from holdfast.runtime.code.history import History, Origin
+from holdfast.runtime.code.lost_answers import LostAnswers
 from holdfast.runtime.code.mailbox import Mailbox, Message
 from holdfast.runtime.code.run import L, Ledger, Record, RunInfo
 from holdfast.runtime.code.steps import Call, Restored, Steps
@@ -196,6 +197,8 @@ class Instance:
         history.forked = history.position + len(copied) + 1
         origin = Origin(fork.run_id, fork.after or (), began)
         history.origins = () if fork.after is None else (origin, *history.origins)
+        if fork.attempt is None:
+            self.ledger(LostAnswers).copy(copied, history.forked)
         # Their handlers and their cancels may come after a call that is made again.
         if (updates := self.find(Updates)) is not None:
             updates.begin_again()

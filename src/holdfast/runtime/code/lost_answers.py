@@ -1,0 +1,42 @@
+"""Answers of entities that a copy of a log lacks: they go to the run that has made the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.events import SIGNAL_RECEIVED, read_signal
+from holdfast.runtime.code.run import Ledger, Run
+from holdfast.types import UPDATE_REPLY, Event
+
+
+class _Answer(msgspec.Struct):
+    update_id: str
+
+
+class LostAnswers(Ledger):
+    """Which calls of entities were copied, and which answers with them."""
+
+    __slots__ = ("_copied", "_history", "_until")
+
+    def __init__(self, run: Run) -> None:
+        self._history = run.history
+        self._until, self._copied = 0, frozenset[str]()
+
+    def copy(self, events: Sequence[Event], until: int) -> None:
+        """Note what another run's log had when this one began, `until` which the copy reaches."""
+        answers = (read_signal(e.details or "") for e in events if e.type == SIGNAL_RECEIVED)
+        self._until = until
+        self._copied = frozenset(
+            msgspec.json.decode(each.input, type=_Answer).update_id
+            for each in answers
+            if each.signal_name == UPDATE_REPLY
+        )
+
+    def has(self, call_id: str) -> bool:
+        """Return True if nobody sends this run the answer to the call that its code has just made.
+
+        Another run has made it, and has the answer, or will be sent it.
+        """
+        return self._history.position < self._until and call_id not in self._copied
