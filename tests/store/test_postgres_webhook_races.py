@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
 from contract.actors import ManualWorker, get, log_types, start
@@ -86,3 +87,14 @@ async def test_a_post_behind_a_fork_that_takes_the_url_over_is_sent_to_the_fork(
     new_id = await fork(scene.store, run_id, retry=True)
     assert (await scene.store.receive_webhook(post(run_id)))[0] == "moved"
     assert (await scene.store.receive_webhook(post(new_id)))[0] == "received"
+
+
+async def test_a_fork_behind_another_leaves_it_the_url(scene: Scene, ann: ManualWorker) -> None:
+    """The first one is not committed when the second looks whose the URL is."""
+    run_id = await ordered(scene.store, ann, webhook())
+    await scene.store.terminate_runs([run_id])
+    first = uuid4()
+    forking = await hold(scene, "fork_run", run_id, first)
+    second = await scene.while_blocked(fork(scene.store, run_id), forking.commit)
+    assert (await scene.store.receive_webhook(post(second)))[0] == "moved"
+    assert (await scene.store.receive_webhook(post(first)))[0] == "received"

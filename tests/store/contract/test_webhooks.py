@@ -186,6 +186,21 @@ async def test_a_fork_of_an_open_run_leaves_it_its_urls(store: Store, ann: Manua
     assert await outcome(store, first) == "received"
 
 
+@pytest.mark.parametrize("retry", [False, True])
+async def test_a_fork_takes_over_what_an_earlier_one_has_left(
+    store: Store, ann: ManualWorker, retry: bool
+) -> None:
+    """Fault: the first fork kept the URL for good, and what others posted to it was lost."""
+    first = await failing(store, ann, webhook())
+    wrong = await fork(store, first)
+    beside = await fork(store, first, until=2)
+    assert await outcome(store, beside) == "moved", "the first fork is open, and has its URL"
+    await store.terminate_runs([wrong])
+    right = await fork(store, first, retry=retry)
+    assert await outcome(store, right) == "received"
+    assert (await log(store, right))[-1].type == "WebhookReceived"
+
+
 async def test_a_fork_from_before_the_opening_has_no_url(store: Store, ann: ManualWorker) -> None:
     first = await failing(store, ann, step("a"), webhook())
     second = await fork(store, first, until=2)

@@ -151,7 +151,7 @@ def write_log(tables: Tables, run_id: UUID, new_run_id: UUID, events: Sequence[E
     for event in events:
         tables.append(new_run_id, event)
     share_payloads(tables, run_id, new_run_id)
-    take_over(tables, run_id, new_run_id)
+    take_over(tables, new_run_id)
 
 
 def forked_events(

@@ -81,11 +81,16 @@ def close_url(tables: Tables, _: int, run_id: UUID, event: Event) -> list[Notice
     return []
 
 
-def take_over(tables: Tables, origin: UUID, fork: UUID) -> None:
-    """Let a fork have the URLs of an ended origin that its log has as opened and not used."""
+def take_over(tables: Tables, fork: UUID) -> None:
+    """Let a fork have the URLs that its log has as opened and not used, of runs that have ended.
+
+    That is the origin, or an earlier fork of it.
+    """
     log = [row.event for row in tables.logs[fork]]
-    opened = {event.key for event in log if event.type == WEBHOOK_OPENED}
     used = {event.key for event in log if event.type == WEBHOOK_RECEIVED}
-    for row in tables.webhooks.values():
-        if row.run_id == origin and not tables.is_running(origin) and row.key in opened - used:
+    for event in log:
+        if event.type != WEBHOOK_OPENED or event.key in used:
+            continue
+        row = tables.webhooks.get(details.read(event.details, _Opened).digest)
+        if row is not None and not tables.is_running(row.run_id):
             row.run_id, row.received, row.closed = fork, False, False

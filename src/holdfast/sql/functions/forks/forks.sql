@@ -66,7 +66,7 @@ begin
         if outcome = 'forked' then
             perform holdfast._copy_log(p_run_id, p_new_run_id, v_until, v_again, p_results);
             perform holdfast._share_payloads(p_run_id, p_new_run_id);
-            perform holdfast._take_over_webhooks(p_run_id, p_new_run_id);
+            perform holdfast._take_over_webhooks(p_new_run_id);
             if p_retry then
                 perform holdfast._continue_streams(
                     array[p_run_id], array[json_build_object('run_id', p_new_run_id)]);

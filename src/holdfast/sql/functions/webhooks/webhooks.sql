@@ -32,24 +32,23 @@ begin
     return null;
 end $$;
 
--- Let a fork have the URLs of its origin that its log has as opened and not used, if the origin has
--- ended: others have these URLs, and post to them. While the origin runs, they are its own.
+-- Let a fork have the URLs that its log has as opened and not used, if the run that has them has
+-- ended: others have these URLs, and post to them. That run is the origin, or an earlier fork of
+-- it, which is not seen as ended if it begins at the same moment.
 -- Locks: the webhooks. Called by fork_run and _copy_attempts.
-create or replace function holdfast._take_over_webhooks(p_run_id uuid, p_new_run_id uuid)
-returns void
+create or replace function holdfast._take_over_webhooks(p_new_run_id uuid) returns void
 language plpgsql
 as $$
 begin
     update holdfast.webhooks h set run_id = p_new_run_id, received_at = null, closed = false
-    where h.run_id = p_run_id
-        and not exists (
-            select from holdfast.tasks t where t.run_id = p_run_id and t.key = '')
-        and h.key in (
-            select e.key from holdfast.events e
-            where e.run_id = p_new_run_id and e.event_type = 'WebhookOpened')
-        and h.key not in (
-            select e.key from holdfast.events e
-            where e.run_id = p_new_run_id and e.event_type = 'WebhookReceived');
+    where h.digest in (
+            select e.details ->> 'digest' from holdfast.events e
+            where e.run_id = p_new_run_id and e.event_type = 'WebhookOpened'
+                and e.key not in (
+                    select u.key from holdfast.events u
+                    where u.run_id = p_new_run_id and u.event_type = 'WebhookReceived'))
+        and exists (
+            select from holdfast.runs r where r.run_id = h.run_id and r.status <> 'running');
 end $$;
 
 -- Return the webhook with this digest, no row if there is none: whose it is, how its body is read
