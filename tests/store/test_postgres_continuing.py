@@ -10,7 +10,6 @@ import asyncio
 import json
 from uuid import UUID, uuid4
 
-import pytest
 from contract.actors import ManualWorker, log, start
 from contract.commands import child, command
 from contract.test_topics import asks, events_of, wait
@@ -18,8 +17,6 @@ from msgspec.structs import replace
 from scene import Scene, turn
 
 from holdfast.types import ClaimedTask, Event, Finish, NewEvent, TurnCommit
-
-pytestmark = pytest.mark.fresh_database
 
 
 def continuing(task: ClaimedTask, new_id: UUID) -> TurnCommit:

@@ -25,8 +25,6 @@ from holdfast.worker.activities import Reporter
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
 
-pytestmark = pytest.mark.fresh_database
-
 app = App("shop")
 
 

@@ -24,8 +24,6 @@ from holdfast.types import (
     UrlTarget,
 )
 
-pytestmark = pytest.mark.fresh_database
-
 
 async def test_a_subscription_while_an_event_is_published(scene: Scene, ann: ManualWorker) -> None:
     """Edge case 18. Neither waits for the other; an event that is committed later is told."""
@@ -163,6 +161,7 @@ async def waiting_runs(scene: Scene, count: int) -> None:
     )
 
 
+@pytest.mark.fresh_database
 async def test_ten_thousand_runs_with_other_conditions_are_not_looked_at(scene: Scene) -> None:
     """B14. What a publish reads does not grow with those that wait."""
     read: list[tuple[int, int]] = []
