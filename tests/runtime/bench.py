@@ -27,6 +27,7 @@ from holdfast.events import (
     can_wait,
 )
 from holdfast.runtime.code.steps import Call
+from holdfast.runtime.log.virtual_log import Tells
 from holdfast.runtime.turn.turn import Effects, RunInfo, State, Turn
 from holdfast.types import Event, Finish, Notice, Suspend, TurnCommit
 
@@ -55,7 +56,9 @@ class Bench:
         strict: bool = False,
         parent: UUID | None = None,
         registry: Registry | None = None,
+        tells: Tells = "which",
     ) -> None:
+        self.tells: Tells = tells
         self.code, self.strict, self.parent, self.registry = code, strict, parent, registry
         self.run_id, self.careful = RUN_ID, True
         self.now = START
@@ -74,7 +77,7 @@ class Bench:
         """Begin a new turn by replay, as a worker without the run in its cache would."""
         self.code = code or self.code
         self.lease += 1
-        info = RunInfo(self.run_id, "flow", 1, 1, START, self.parent)
+        info = RunInfo(self.run_id, "flow", 1, 1, START, self.parent, tells=self.tells)
         self.started, self.attempts, self.cancelled = [], [], []
         workflow: Workflow[Any, Any] = Workflow(self.code, name="flow", registry=self.registry)
         self.turn = Turn(

@@ -360,3 +360,66 @@ def test_an_entry_of_an_earlier_release_in_a_new_log(key: str | None) -> None:
     bench.crash(version(True))
     finish(bench)
     assert bench.output == "done"
+
+
+def untold(events: list[Event]) -> list[Event]:
+    """Return the entries that a worker of an earlier release would have written in their place."""
+    return [event for event in events if not (event.key or "").startswith("caught:")]
+
+
+@pytest.mark.parametrize("period", [2, 3])
+@pytest.mark.parametrize("first", [0, 1])
+@pytest.mark.parametrize("name", VERSIONS)
+def test_workers_of_several_releases_continue_a_run_in_turns(
+    name: str, first: int, period: int
+) -> None:
+    """Every second or third part of the log does not say which exceptions there were."""
+    bench = Bench(VERSIONS[name](True), tells="nothing")
+    part = first
+    for _ in range(20):
+        length = len(bench.log)
+        bench.settle()
+        for key in list(bench.starts):
+            bench.complete(key, 1)
+        bench.settle()
+        assert bench.stuck is None
+        if bench.ended:
+            return
+        if part % period:
+            bench.log[length:] = untold(bench.log[length:])
+        part += 1
+        bench.log += [bench.signal("go")] if bench.suspended else []
+        bench.crash()
+    raise AssertionError("it does not end")
+
+
+@pytest.mark.parametrize("name", VERSIONS)
+def test_a_worker_that_has_kept_a_run_continues_after_one_of_an_earlier_release(name: str) -> None:
+    async def code(ctx: Context) -> str:
+        await ctx.wait_for_signal("first")
+        with contextlib.suppress(BaseException):
+            await VERSIONS[name](True)(ctx)
+        return "done"
+
+    bench = Bench(code, tells="nothing")
+    bench.settle()
+    kept, length = bench.turn, len(bench.log)
+    bench.log.append(bench.signal("first"))
+    bench.claim()
+    bench.settle()
+    bench.complete("pay", 1)
+    bench.settle()
+    tail = untold(bench.log[length:])
+    bench.log[length:] = tail
+    bench.turn, bench.lease = kept, bench.lease + 1
+    bench.take(kept.resume(bench.lease, tail))
+    finish(bench)
+    assert bench.output == "done"
+
+
+def test_a_log_says_nothing_of_exceptions_if_other_releases_may_continue_it() -> None:
+    told, silent = paid(polling(False)), Bench(polling(False), tells="nothing")
+    silent.complete("pay", 1)
+    silent.settle()
+    assert '"caught":2' in (told.log[1].details or "")
+    assert "caught" not in (silent.log[1].details or "")

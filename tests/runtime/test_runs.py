@@ -8,21 +8,24 @@ from dataclasses import dataclass
 from typing import cast
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from holdfast import App, Client, Context, Retry, RunFailed
+from holdfast._version import __version__
 from holdfast.definitions.steps import StepContext
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.code.steps import Call
-from holdfast.store.memory import MemoryStore
+from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.types import ClaimedTask, Event, Notice, Release
+from holdfast.worker.agenda import Agenda
 from holdfast.worker.attempts import Execution, StepExecution, StepRunner
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.recording import Committer
 from holdfast.worker.runs import Runs, TurnCache
-from tests.runtime.desk import working
+from tests.runtime.desk import info, working
 
 START = 1_700_000_000_000_000
 RUN_ID = UUID(int=7)
@@ -82,6 +85,7 @@ async def test_if_the_logs_of_two_leases_are_read_at_once_the_later_lease_holds(
         cast("LogReader", desk),
         TurnCache(10),
         list[Notice]().extend,
+        agenda=Agenda(heartbeat_seconds=2, silent_seconds=8),
         release=list[Release]().append,
         room=room,
         due_at=lambda at: None,
@@ -151,3 +155,23 @@ async def test_an_argument_with_a_check_that_raises_anything_fails_one_step() ->
             assert [await handles[place].result() for place in (0, 2, 3)] == [1, 3, 5]
             with pytest.raises(RunFailed, match="CancelledError"):
                 await handles[1].result()
+
+
+@pytest.mark.parametrize("release", [__version__, "0.0.9"])
+async def test_a_log_promises_entries_unless_a_worker_of_another_release_may_continue_it(
+    release: str,
+) -> None:
+    """Fault: it does not write them, and a new worker took its exceptions for a bug of a deploy."""
+    store, app = MemoryStore(wall_clock), App("upgraded")
+
+    @app.workflow
+    async def begun(ctx: Context) -> None:
+        ctx.set_value("progress", 0)
+
+    other = msgspec.structs.replace(info(), holdfast_version=release)
+    await store.heartbeat(other, [], lease_seconds=30)
+    async with working(app, store), Client(store=store) as client:
+        handle = await client.start(begun)
+        await handle.result("2m")
+        first = (await handle.log(1))[0].event
+    assert ('"caught":2' in (first.details or "")) == (release == __version__)

@@ -263,7 +263,8 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     shard: int | None = None
 
 
-# What maintenance does, as far as an answer to a heartbeat says if there is something to do.
+# What maintenance does, as far as an answer to a heartbeat says if there is something to do; and
+# what all workers respect as long as workers of several releases are signed on.
 Duty: TypeAlias = Literal[
     "workers",
     "deadlines",
@@ -275,6 +276,7 @@ Duty: TypeAlias = Literal[
     "limits",
     "ends",
     "alerts",
+    "other releases",
 ]
 
 

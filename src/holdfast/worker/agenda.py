@@ -17,12 +17,15 @@ class Agenda:
 
     So services that have nothing to do need no statements of their own. Without an answer of the
     last seconds nothing is known, and each service looks by itself.
+
+    `other_releases` is True if a worker of another release may continue the runs of this one.
     """
 
     def __init__(self, *, heartbeat_seconds: float, silent_seconds: float) -> None:
         self.silent_seconds: Final = silent_seconds
         self._usable_seconds = _BEATS * heartbeat_seconds
         self._due: frozenset[str] = frozenset()
+        self.other_releases = False
         self._told_at = -math.inf  # on the event loop's clock
         self._wakes: list[tuple[Duty, Callable[[], None]]] = []
 
@@ -33,6 +36,7 @@ class Agenda:
     def tell(self, due: Collection[str]) -> None:
         """Take the answer of a heartbeat. Called on the worker's event loop."""
         before, self._due = self._due, frozenset(due)
+        self.other_releases = "other releases" in self._due
         self._told_at = asyncio.get_running_loop().time()
         for duty, wake in self._wakes:
             if duty in self._due and duty not in before:

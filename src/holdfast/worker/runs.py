@@ -26,6 +26,7 @@ from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Notice, Release, RunRecord
 from holdfast.values.names import split_name
+from holdfast.worker.agenda import Agenda
 from holdfast.worker.attempts import StepRunner
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock
@@ -87,6 +88,7 @@ class Runs:
         cache: TurnCache,
         notify: Callable[[Sequence[Notice]], None],
         *,
+        agenda: Agenda,
         release: Callable[[Release], None],
         room: Room,
         due_at: Callable[[int], None],
@@ -100,7 +102,7 @@ class Runs:
         self._replaying: Lease | None = None  # of a run that has no driver yet
         self._check: Check = check
         self._app, self._reader, self._cache = app, reader, cache
-        self._find = app.registry.find
+        self._find, self._agenda = app.registry.find, agenda
         self._tracer = tracer
         self._release, self._room, self._due_at = release, room, due_at
         self.takes_flow: Callable[[ClaimedTask], bool] | None = None  # set by the workload
@@ -220,6 +222,7 @@ class Runs:
             task.run_key,
             task.headers if tracer is None else tracer.headers_of(run_id, task.headers),
             task.first_claimed_at,
+            tells="nothing" if self._agenda.other_releases else "which",
         )
         replaying = self._replaying = Lease(run_id, "", lease_no, len(log))
         try:

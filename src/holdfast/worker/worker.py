@@ -224,6 +224,7 @@ class Worker:
             self._reader,
             TurnCache(self.options.cache if self.options.check == "no" else 0),
             self._notifier.submit,
+            agenda=self._agenda,
             release=self._releases.submit,
             room=self._claimer.room,
             due_at=self._claimer.due_at,

@@ -100,3 +100,12 @@ async def test_what_is_in_flight_too_long_and_old_deduplication_ids_are_named(
     await store.return_expired(limit=10)
     await store.sweep_queues(limit=10)
     assert await duties(store, ann) == []
+
+
+async def test_workers_are_told_that_one_of_another_release_is_signed_on(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    await bob.beat()
+    assert "other releases" not in await duties(store, ann)
+    await bob.beat(holdfast_version="0.0.9")
+    assert "other releases" in await duties(store, ann)

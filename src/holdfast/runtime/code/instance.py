@@ -108,6 +108,7 @@ class Instance:
         self.workflow, self.info, self.record = workflow, info, record
         self.seed = info.run_id
         self.history = History(loop)
+        self.history.tells_caught = info.tells
         self.steps = Steps(self)
         self.timers = loop.keeper = Timers(self)
         self.ledgers: dict[type[Ledger], Any] = {Steps: self.steps, Timers: self.timers}

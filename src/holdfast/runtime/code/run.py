@@ -8,6 +8,7 @@ from uuid import UUID
 
 from holdfast.definitions.workflows import Workflow
 from holdfast.runtime.code.history import History
+from holdfast.runtime.log.virtual_log import Tells
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.types import Event, Value
 
@@ -26,7 +27,8 @@ class RunInfo(Value, frozen=True):
     `attempt` is the number of claims since the last progress. `started_at` is the moment of the
     first claim, in microseconds since 1970 UTC; a fork has that of its origin, and as
     `first_claimed_at` its own. `parent_run_id` is told of the run's end. `key` and `headers` are
-    those that the run was started with.
+    those that the run was started with. `tells` is what a log that begins now says of the
+    exceptions that the code handles.
     """
 
     run_id: UUID
@@ -39,6 +41,7 @@ class RunInfo(Value, frozen=True):
     headers: Mapping[str, str] | None = None
     first_claimed_at: int | None = None
     forked_at: int | None = None
+    tells: Tells = "which"
 
     @property
     def began(self) -> int:

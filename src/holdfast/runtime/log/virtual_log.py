@@ -47,9 +47,11 @@ _BARS: Final = frozenset({EVENT_SUBSCRIBED, WEBHOOK_OPENED, STREAM_WRITTEN})
 BEGUN: Final = "begun:"  # before the key of a call, in the key of the entry that it has begun
 PYTHON: Final = f"{sys.version_info.major}.{sys.version_info.minor}"
 # How the first entry of a run's first commit begins, after its mark. The second field says that the
-# log has an entry for each exception of its own that the code handles. Earlier releases wrote none,
-# or `true` for entries that do not say which exceptions.
-_SIGNED: Final = f'"python":"{PYTHON}","caught":2'
+# log has an entry for each exception of its own that the code handles. It is left out if workers of
+# another release may continue the run. Earlier releases left it out, too, or wrote `true` for
+# entries that do not say which exceptions.
+_SIGNED: Final = f'"python":"{PYTHON}"'
+_TELLS_WHICH: Final = ',"caught":2'
 _TELLS: Final[dict[str, Tells]] = {"true": "how many", "2": "which"}
 # What comes before that, and what it says.
 _stamp = re.compile(r'\{(?:"seen":\d+,)?(?:"python":"([^"]+)"(?:,"caught":(true|2))?)?')
@@ -72,6 +74,7 @@ class VirtualLog:
         "_clock",
         "_newest",
         "_split",
+        "_tells",
         "barred",
         "committing",
         "durable",
@@ -83,8 +86,10 @@ class VirtualLog:
         "python",
     )
 
-    def __init__(self, durable: Sequence[Event], clock: Callable[[], int]) -> None:
-        self._clock = clock
+    def __init__(
+        self, durable: Sequence[Event], clock: Callable[[], int], tells: Tells = "which"
+    ) -> None:
+        self._clock, self._tells = clock, tells
         self.durable: list[Event] | None = list(durable)
         self.durable_length = len(durable)
         self.flight: list[Event] = []
@@ -180,7 +185,7 @@ class VirtualLog:
             self.flight, self.fresh = self.fresh[:count], self.fresh[count:]
             self._split = bool(self.fresh)
         if self.python is None and self.flight:
-            _sign(self.flight)
+            _sign(self.flight, self._tells)
         if after_others:
             self.flight = [mark_after_others(each, self.durable_length) for each in self.flight]
         self.committing = True
@@ -189,7 +194,7 @@ class VirtualLog:
     def signed(self, events: list[Event]) -> list[Event]:
         """Return events to commit. Those of a run's first commit say which Python made them."""
         if events and self.python is None:
-            _sign(events)
+            _sign(events, self._tells)
         return events
 
     def commit_done(self, ahead: Sequence[Event]) -> None:
@@ -341,7 +346,7 @@ def _stamp_of(log: Sequence[Event]) -> re.Match[str] | None:
     return None if first is None else _stamp.match(first.details or "")
 
 
-def _sign(events: list[Event]) -> None:
+def _sign(events: list[Event], tells: Tells) -> None:
     first = events[0]
     if first.type in TERMINAL:
         return  # a run that has ended is not replayed
@@ -352,5 +357,6 @@ def _sign(events: list[Event]) -> None:
             return
         begin = found.end()
     rest = text[begin:]
-    signed = f"{text[:begin]}{_SIGNED}{'' if rest == '}' else ','}{rest}"
+    signed = _SIGNED + (_TELLS_WHICH if tells == "which" else "")
+    signed = f"{text[:begin]}{signed}{'' if rest == '}' else ','}{rest}"
     events[0] = Event(first.type, first.key, signed, first.at)

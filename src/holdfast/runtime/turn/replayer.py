@@ -60,7 +60,7 @@ class Replayer:
     ) -> None:
         self._workflow, self._info, self._check, self._careful = workflow, info, check, careful
         self.checks = check != "no"
-        self.log, self.executions = VirtualLog(log, clock), Executions()
+        self.log, self.executions = VirtualLog(log, clock, info.tells), Executions()
         self.broken: DeterminismError | None = None
         self.needs_log = self.closed = False
         self._undelivered: list[Event] = []  # events to feed after the log that it waits for

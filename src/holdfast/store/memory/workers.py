@@ -205,6 +205,7 @@ def _duties(tables: Tables, now: int, silent_seconds: float) -> list[Duty]:
         "limits": bool(tables.limits),
         "ends": has_outside_ends(tables),
         "alerts": any(is_due(row.look_at, now) for row in tables.alerts.values()),
+        "other releases": len({each.holdfast_version for each in tables.workers.values()}) > 1,
     }
     return [duty for duty, is_due in found.items() if is_due]
 

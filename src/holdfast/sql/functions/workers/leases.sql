@@ -59,7 +59,8 @@ begin
 end $$;
 
 -- Return the duties of maintenance that may have something to do within ten seconds; the services
--- of a worker do them. Each is one look through an index. Locks nothing. Called by heartbeat.
+-- of a worker do them. Each is one look through an index. `other releases` is none: workers of
+-- several releases are signed on. Locks nothing. Called by heartbeat.
 create or replace function holdfast._duties(p_now timestamptz, p_silent_seconds float8)
 returns text[]
 language plpgsql stable
@@ -100,7 +101,10 @@ begin
             then 'ends' end,
         case when exists (select from holdfast.alerts a
             where holdfast._alert_is_due(a.look_at, p_now))
-            then 'alerts' end
+            then 'alerts' end,
+        case when (select min(w.holdfast_version) <> max(w.holdfast_version)
+            from holdfast.workers w)
+            then 'other releases' end
     ], null);
 end $$;
 
