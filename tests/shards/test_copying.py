@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.store.port import Store
-from holdfast.store.shards.copying import copy_settings
+from holdfast.store.shards.changing import copy_settings
 from holdfast.types import DeclaredRules, LimitRule, StartRules
 
 

@@ -4,7 +4,7 @@ Everything that a run keeps passes through here, live as well as on replay, so t
 sees the same value both times.
 """
 
-from holdfast.codec._added_fields import MOST_ADDED, texts_before_fields
+from holdfast.codec._changed_fields import MOST_ADDED, removed_fields, texts_before_fields
 from holdfast.codec._contains import contains
 from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label, with_reason
 from holdfast.codec._failures import decode_error, describe, encode_error, storable, summarize
@@ -15,7 +15,6 @@ from holdfast.codec._references import (
     find_references,
     replace_references,
 )
-from holdfast.codec._removed_fields import removed_fields
 from holdfast.codec._values import (
     MAX_DEPTH,
     MAX_PAYLOAD,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.flows.layers import steps_by_depth
+from holdfast.flows.graphs import steps_by_depth
 from holdfast.types import FlowShape, StepShape, TriggerRule
 
 _MAX_NAMES: Final = 6  # of dependencies in a line

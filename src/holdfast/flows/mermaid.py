@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from holdfast.flows.layers import comes_after
+from holdfast.flows.graphs import comes_after
 from holdfast.flows.shape import canonical_pattern
 from holdfast.types import FlowShape, StepShape, StepStatus
 

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.flows import rule_words
-from holdfast.flows.layers import comes_after, steps_by_depth
+from holdfast.flows.graphs import comes_after, steps_by_depth
 from holdfast.insight.flow_progress import StepProgress, graph_steps, progress_of
 from holdfast.insight.wording import length, shorten
 from holdfast.store.port import Store

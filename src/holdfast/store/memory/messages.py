@@ -13,8 +13,7 @@ from holdfast.errors import InvalidInput, QueueExists, QueueInUse
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.starts import start_flows
-from holdfast.store.memory.message_limits import MessageLimits
-from holdfast.store.memory.message_takes import take_groups, take_plain
+from holdfast.store.memory.message_limits import MessageLimits, take_groups, take_plain
 from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.queue_rows import DeliveryRow, MessageRow, QueueRow, QueueTable
 from holdfast.store.memory.queue_values import check_message, check_queue, check_receive, delayed
