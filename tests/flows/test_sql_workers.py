@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -107,6 +107,56 @@ def test_a_map_has_a_task_for_each_element_and_its_results_in_order(hand: Hand) 
     assert task["input"]["double"] == [2, 4, 6]
     hand.complete(run_id, "total", 12)
     assert hand.run(run_id)["output"] == {"total": 12}
+
+
+def complete_with_much(hand: Hand, run_id: UUID, step: str, *, last: bool = True) -> None:
+    """Complete a map of two elements with some 300 MB, or all but the `last` element."""
+    assert hand.complete(run_id, step, 1, 1) == "recorded"
+    hand.connection.execute(
+        "update holdfast.step_tasks set output = to_json(repeat('x', 300000000))"
+    )
+    if last:
+        assert hand.complete(run_id, step, 2) == "recorded"
+
+
+@pytest.mark.parametrize(
+    ("exhausted", "rule", "ended", "reason"),
+    [
+        ("fail", "none_failed", "failed", None),
+        ("fail", "all_done", "failed", None),
+        ("skip", "none_failed", "skipped", "handler_failed"),
+    ],
+)
+def test_a_map_whose_results_are_too_large_for_one_value_fails(
+    hand: Hand, exhausted: str, rule: str, ended: str, reason: str | None
+) -> None:
+    """The step after it could not be claimed, nor anything else that the worker serves."""
+    hand.rows("select * from holdfast.create_flow('big')")
+    hand.add("big", "each", [], step_type="map", when_exhausted=exhausted)
+    hand.add("big", "all", ["each"], trigger_rule=rule)
+    run_id = hand.start("big", [1, 2])
+    hand.work("big")
+    complete_with_much(hand, run_id, "each")
+    each, _ = hand.rows("select * from holdfast.flow_steps(array[%s::uuid])", run_id)
+    assert (each["status"], each["skip_reason"], each["output"]) == (ended, reason, None)
+    assert "the results of its 2 elements take 286 MiB" in str(each["error"])
+    assert hand.value("select count(*) from holdfast.step_tasks") == 0
+    is_over = (exhausted, rule) == ("fail", "none_failed")
+    assert hand.run(run_id)["status"] == ("failed" if is_over else "running")
+    assert [task["step_slug"] for task in hand.work("big")] == ([] if is_over else ["all"])
+    assert "FlowStepCompleted each" not in hand.log(run_id)
+
+
+def test_a_map_over_results_takes_them_whatever_they_come_to(hand: Hand) -> None:
+    """Each element is a value of its own."""
+    hand.rows("select * from holdfast.create_flow('big')")
+    hand.add("big", "each", [], step_type="map")
+    hand.add("big", "size", ["each"], step_type="map")
+    run_id = hand.start("big", [1, 2])
+    hand.work("big")
+    complete_with_much(hand, run_id, "each", last=False)
+    query = "select * from holdfast._large_maps(array[(%s, 'big@1', 'each', 'completed')"
+    assert hand.rows(query + "::holdfast._step_end])", run_id) == []
 
 
 def test_empty_maps_complete_at_once_to_the_end_of_the_run(hand: Hand) -> None:

@@ -92,6 +92,8 @@ declare
     v_now timestamptz := holdfast.now();
     v_done record;
     v_failed record;
+    v_large record;
+    v_ends holdfast._step_end[];
     v_entries holdfast._flow_entry[];
     v_handed holdfast._handed_task[];
     v_children holdfast._flow_step[];
@@ -151,10 +153,18 @@ begin
     v_entries := array(
         select (e.run_id, 'FlowStepCompleted', e.step_slug, null)::holdfast._flow_entry
         from unnest(v_done.ends) as e) || v_failed.entries;
+    v_ends := v_done.ends || v_failed.ends;
+    if cardinality(v_ends) > 0 and strpos(p_keys::text, ':') > 0 then
+        v_large := holdfast._end_large_maps(v_now, v_ends, v_entries, v_failed.failures);
+        v_ends := v_large.ends;
+        v_entries := v_large.entries;
+        v_failed.failures := v_large.failures;
+        v_failed.notices := v_failed.notices || v_large.notices;
+    end if;
     if cardinality(v_entries) > 0 then  -- every end, retry and failure has one
         select a.notices, a.handed into notices, v_handed
-        from holdfast._advance_flows(v_now, v_done.ends || v_failed.ends, '{}', v_entries,
-            v_failed.failures, v_taker) as a;
+        from holdfast._advance_flows(
+            v_now, v_ends, '{}', v_entries, v_failed.failures, v_taker) as a;
     end if;
     v_children := v_failed.children || v_done.children;
     if v_children is not null then  -- after the entries of this call

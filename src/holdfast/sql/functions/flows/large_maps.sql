@@ -1,0 +1,83 @@
+-- Maps whose results are too large together.
+
+-- Fail maps that have completed if a step, or the run's output, would be given more than 256 MiB of
+-- results as one value: PostgreSQL's text ends at 1 GB, and who claims such a step would claim
+-- nothing else. on_exhausted decides, as after a result that cannot be stored; the results are
+-- deleted. A map takes them one by one, however many there are. The ends, entries and failures are
+-- those of the caller, for _advance_flows. Notices are (topic, payload).
+-- Locks: expects the turn rows locked; as _skip_steps. Called by end_step_tasks.
+create or replace function holdfast._end_large_maps(
+    p_now timestamptz, inout ends holdfast._step_end[], inout entries holdfast._flow_entry[],
+    inout failures holdfast._flow_failure[], out notices text[]
+)
+language plpgsql
+as $$
+declare
+    v_map record;
+    v_error json;
+    v_skipped record;
+begin
+    for v_map in select m.* from holdfast._large_maps(ends) as m loop
+        delete from holdfast.step_tasks x
+        where x.run_id = v_map.run_id and x.step_slug = v_map.step_slug;
+        continue when exists (select from unnest(failures) as f where f.run_id = v_map.run_id);
+        v_error := json_build_object('kind', 'holdfast.errors.StepFailed', 'step', v_map.step_slug,
+            'message', format('step %s failed: the results of its %s elements take %s MiB; one '
+            'value takes 256 MiB at most: store them elsewhere, and return references',
+            v_map.step_slug, v_map.elements, v_map.bytes >> 20));
+        ends := array(
+            select e from unnest(ends) as e
+            where e.run_id <> v_map.run_id or e.step_slug <> v_map.step_slug);
+        if v_map.outcome = 'failed' and not v_map.is_soft then
+            select f.entries, _end_large_maps.failures || f.failures into entries, failures
+            from holdfast._fail_steps(p_now, array[(v_map.run_id, 'FlowStepFailed',
+                v_map.step_slug, json_build_object('error', v_error))::holdfast._flow_entry],
+                entries) as f;
+            continue;
+        end if;
+        entries := array(
+            select e from unnest(entries) as e
+            where e.run_id <> v_map.run_id or e.key <> v_map.step_slug
+                or e.event_type <> 'FlowStepCompleted');
+        update holdfast.step_states s set status = 'started', remaining_tasks = 1, ended_at = null
+        where s.run_id = v_map.run_id and s.step_slug = v_map.step_slug;
+        v_skipped := holdfast._skip_steps(p_now, array[(v_map.run_id, v_map.handler,
+            v_map.step_slug, v_map.outcome)::holdfast._step_end], 'handler_failed', array[v_error]);
+        ends := ends || v_skipped.ends;
+        entries := entries || v_skipped.entries;
+        notices := notices || v_skipped.notices;
+    end loop;
+end $$;
+
+-- Return those maps that have completed whose results are too large, how they end, and if their
+-- failure ends the run. Locks nothing. Called by _end_large_maps.
+create or replace function holdfast._large_maps(p_ends holdfast._step_end[]) returns table (
+    run_id uuid, handler text, step_slug text, outcome text, is_soft boolean, elements bigint,
+    bytes bigint
+)
+language plpgsql stable
+set enable_hashjoin = off
+set enable_mergejoin = off
+as $$
+begin
+    return query
+    select e.run_id, e.handler, e.step_slug, case o.when_exhausted when 'fail' then 'failed'
+        when 'skip-cascade' then 'cascaded' else 'skipped' end, o.is_soft, x.elements, x.bytes
+    from unnest(p_ends) as e
+    cross join lateral (
+        select from holdfast.steps s
+        where s.handler = e.handler and s.step_slug = e.step_slug and s.step_type = 'map' limit 1
+    ) as s
+    cross join lateral (
+        select from holdfast.deps d
+        join holdfast.steps g on g.handler = e.handler and g.step_slug = d.step_slug
+        where d.handler = e.handler and d.dep_slug = e.step_slug and g.step_type <> 'map' limit 1
+    ) as g
+    cross join lateral (
+        select count(*) as elements, sum(octet_length(x.output::text))::bigint as bytes
+        from holdfast.step_tasks x where x.run_id = e.run_id and x.step_slug = e.step_slug
+    ) as x
+    cross join lateral holdfast._step_options(e.handler, e.step_slug) as o
+    where e.outcome = 'completed' and x.bytes > 1 << 28
+    order by e.run_id, e.step_slug;
+end $$;
