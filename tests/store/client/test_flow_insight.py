@@ -89,6 +89,18 @@ async def test_a_delayed_run_and_the_runs_that_are_its_steps_name_their_start(
         assert found.details == (ended,)
 
 
+async def test_a_map_of_runs_names_how_many_may_be_under_way(
+    client: Client, scene: FlowScene
+) -> None:
+    each = mapped("each", runs="shop/order@1", runs_kind="workflow", concurrency=2)
+    run_id = await scene.start(each, given=[1, 2, 3])
+    found = await client.why(run_id)
+    waits = "map each waits for 3 runs of shop/order@1"
+    assert found.because == f"{waits}, of which 2 may be under way at once"
+    run_id = await scene.start(each, given=[1, 2])
+    assert (await client.why(run_id)).because == "map each waits for 2 runs of shop/order@1"
+
+
 async def test_a_delayed_step_has_the_moment_at_which_it_begins(
     client: Client, scene: FlowScene
 ) -> None:

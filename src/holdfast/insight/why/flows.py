@@ -79,6 +79,8 @@ def _runs(run: RunRecord, flow: FlowSurroundings) -> dict[str, Reason]:
         if step.kind == "map":
             left = (step.tasks or 0) - step.done
             text = f"map {shape.slug} waits for {several(left, 'run')} of {shape.runs}"
+            if shape.concurrency is not None and left > shape.concurrency:
+                text += f", of which {shape.concurrency:,} may be under way at once"
             found[shape.slug] = Reason(text)
             continue
         child_id = keyed_run_id(str(run.run_id), f"{shape.slug}#{step.attempts}")
