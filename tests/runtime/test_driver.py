@@ -62,7 +62,7 @@ class Scene:
     def ended(self, driver: RunDriver) -> None:
         driver.close()
 
-    def stuck(self, driver: RunDriver, reason: str) -> None:
+    def stuck(self, driver: RunDriver, reason: str, *, quotes: bool = True) -> None:
         raise AssertionError(reason)
 
     def need_log(self, driver: RunDriver) -> None:

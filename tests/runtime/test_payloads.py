@@ -244,6 +244,61 @@ async def test_keys_that_are_set_at_run_time_are_refused() -> None:
         await env.client.start("untyped", SECRET, singleton=Singleton())
 
 
+async def test_why_a_run_is_stuck_is_encoded_if_it_quotes_the_code() -> None:
+    """Fault: the message and the traceback of what changed code raises were stored readable."""
+
+    def make(*, fails: bool) -> App:
+        app = App("bank", payload_codec=AesGcm({"k1": OLD}))
+
+        @app.step
+        async def charge() -> None: ...
+
+        @app.workflow
+        async def pay(ctx: Context, card: str) -> None:
+            if fails:
+                raise ValueError(f"lost {card}")
+            await charge()
+            await ctx.wait_for_signal("paid")
+
+        return app
+
+    store = MemoryStore()
+    async with Client(store=store, app=make(fails=False)) as client:
+        run = await client.start("pay", SECRET)
+        for fails, state in ((False, "waiting"), (True, "stuck")):
+            worker = Worker(make(fails=fails), store)
+            await worker.start()
+            if fails:
+                await run.signal("paid", SECRET)
+            async with asyncio.timeout(20):
+                while (await run.get()).state != state:
+                    await asyncio.sleep(0.01)
+            await worker.stop(grace=0)
+        assert SECRET not in stored(store)
+        wait = (await run.get()).wait
+        assert wait is not None
+        assert f"ValueError: lost {SECRET}" in (wait.stuck or "")
+        assert f"lost {SECRET}" in str(await client.why(run.run_id))
+        shown = await with_payloads(store, READABLE).get_runs([run.run_id])
+        locked = shown[run.run_id].wait
+        assert locked is not None
+        assert locked.stuck == "(encrypted with key k1)"
+    async with Client(store=store) as other:
+        assert "(encrypted with key k1)" in str(await other.why(run.run_id))
+
+
+async def test_the_environment_says_why_a_run_of_an_app_with_a_codec_is_stuck() -> None:
+    app = App("bank", payload_codec=AesGcm({"k1": OLD}))
+
+    @app.workflow
+    async def pay(ctx: Context, card: str) -> None:
+        time.sleep(0.001)  # noqa: ASYNC251
+
+    async with Environment(app) as env:
+        with pytest.raises(AssertionError, match=r"is stuck: .*time\.sleep"):
+            await env.run(pay, SECRET)
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["told", "conflict"])
 async def test_a_leased_run_does_not_read_what_it_cannot_open(told: bool) -> None:
     """As at a claim: it is stuck, and its code never sees the envelope."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed, with_reason
+from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed, seal_label, with_reason
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.payloads.large import LargePayloads
 
@@ -187,6 +187,19 @@ class Payloads:
     def _label(self) -> str:
         keys = [each.key_id for each in self.codecs if each.key_id is not None]
         return f"encrypted with key {', '.join(keys)}" if keys else "encoded"
+
+    def seal_words(self, words: str) -> str:
+        """Return the envelope of words for people, or the words if no codec changes them."""
+        text = _write(words).decode()
+        sealed = self._seal(text)
+        return words if sealed is text else sealed
+
+    def open_words(self, words: str) -> str:
+        """Return words for people, opened; without their key, they say which one that is."""
+        if not words.startswith(ENVELOPE):
+            return words
+        text = self.open(words)
+        return f"({seal_label(text)})" if is_sealed(text) else _read_text(text)
 
     def open(self, text: str) -> str:
         """Return JSON text with all envelopes in it opened.

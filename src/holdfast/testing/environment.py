@@ -327,11 +327,18 @@ class Environment:
         newest = await self._newest(run_id)
         for run in page.runs:
             if run.wait is not None and await self._descends(run, newest):
-                raise AssertionError(f"run {run.run_id} ({run.name}) is stuck: {run.wait.stuck}")
+                why = self._words(run, run.wait.stuck or "")
+                raise AssertionError(f"run {run.run_id} ({run.name}) is stuck: {why}")
         for held_by, what, why in self.store.held():
             run = (await self.client.runs.get(held_by)).record
             if await self._descends(run, newest):
+                why = self._words(run, why)
                 raise AssertionError(f"{what} of run {held_by} cannot be begun: {why}")
+
+    def _words(self, run: RunRecord, words: str) -> str:
+        """Return words of a run that are stored as its app's codec leaves them."""
+        payloads = next((each.payloads for each in self.apps if each.name == run.app), None)
+        return words if payloads is None else payloads.open_words(words)
 
     async def _descends(self, run: RunRecord, ancestor: UUID) -> bool:
         while run.run_id != ancestor:

@@ -201,7 +201,8 @@ class Release(Value, frozen=True):
     """Give a task back unfinished. Try it again at `visible_at`.
 
     With `stuck`, say why. A turn is then tried again after a pause that grows with each try, and
-    not before `visible_at`.
+    not before `visible_at`. A reason that `quotes` an exception of the app's code, or a value, is
+    a payload.
     """
 
     run_id: UUID
@@ -209,6 +210,7 @@ class Release(Value, frozen=True):
     lease_no: int
     visible_at: int | None = None
     stuck: str | None = None
+    quotes: bool = False
 
 
 class Lease(Value, frozen=True, gc=False):

@@ -74,7 +74,7 @@ class Host(Protocol):
     def given_up(self, driver: RunDriver) -> None:
         """Take back a driver whose lease the watchdog has given back."""
 
-    def stuck(self, driver: RunDriver, reason: str) -> None:
+    def stuck(self, driver: RunDriver, reason: str, *, quotes: bool = True) -> None:
         """Give back a run that cannot continue with this code."""
 
     def need_log(self, driver: RunDriver) -> None:
@@ -193,7 +193,7 @@ class RunDriver:
         try:
             check_open(event.details for event in tail)
         except PayloadLocked as error:
-            self._host.stuck(self, str(error))
+            self._host.stuck(self, str(error), quotes=False)
         else:
             self._enter(feed, *values)
 

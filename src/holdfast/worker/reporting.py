@@ -111,13 +111,15 @@ class OpenAttempts(ABC, Generic[A]):
     def _start(self, task: ClaimedTask) -> None:
         """Begin an attempt at a task."""
 
-    def _leave(self, task: ClaimedTask, reason: str, seconds: float | None = None) -> None:
+    def _leave(
+        self, task: ClaimedTask, reason: str, seconds: float | None = None, *, quotes: bool = False
+    ) -> None:
         """Give back a task that this program cannot begin: another may have the key or the code."""
         run_logger.error(
             "%s %s of run %s cannot be begun: %s", self.kind, task.key, task.run_id, reason
         )
         again = self._clock.now() + int((seconds or self.again_seconds) * 1e6)
-        self._release(Release(task.run_id, task.key, task.lease_no, again, reason))
+        self._release(Release(task.run_id, task.key, task.lease_no, again, reason, quotes))
 
     def _begin(self, attempt: A) -> None:
         """Hold an attempt that begins now."""

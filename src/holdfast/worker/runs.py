@@ -257,7 +257,7 @@ class Runs:
         reason = str(error) if locked else repr(error)
         what = (task.run_id, task.name, reason)
         logger.error("run %s (%s) cannot be replayed: %s", *what, exc_info=not locked)
-        self._release_stuck(task.run_id, task.lease_no, reason)
+        self._release_stuck(task.run_id, task.lease_no, reason, quotes=not locked)
         self._room.freed()
 
     def _resume(self, task: ClaimedTask, turn: Turn, tail: Sequence[Event]) -> None:
@@ -314,12 +314,12 @@ class Runs:
         driver.close()
         self._leave(driver)
 
-    def stuck(self, driver: RunDriver, reason: str) -> None:
+    def stuck(self, driver: RunDriver, reason: str, *, quotes: bool = True) -> None:
         """Give back a run that cannot continue with this code; the pause grows with each try."""
         name = driver.turn.info.name
         logger.error("run %s (%s) is stuck: %s", driver.run_id, name, reason)
         driver.close()
-        self._release_stuck(driver.run_id, driver.lease_no, reason)
+        self._release_stuck(driver.run_id, driver.lease_no, reason, quotes=quotes)
         self._leave(driver)
 
     def need_log(self, driver: RunDriver) -> None:
@@ -331,8 +331,10 @@ class Runs:
         first = driver.turn.durable_length
         self._reader.read(driver.run_id, first, lambda tail: driver.read_tail(tail, first))
 
-    def _release_stuck(self, run_id: UUID, lease_no: int, reason: str) -> None:
-        self._release(Release(run_id, "", lease_no, stuck=reason))
+    def _release_stuck(
+        self, run_id: UUID, lease_no: int, reason: str, *, quotes: bool = False
+    ) -> None:
+        self._release(Release(run_id, "", lease_no, stuck=reason, quotes=quotes))
 
     def _leave(self, driver: RunDriver) -> None:
         if self._drivers.get(driver.run_id) is driver:

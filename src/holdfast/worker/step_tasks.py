@@ -248,7 +248,7 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
             return
         self._drop(execution)
         message = f"what it is given does not fit this code: {error}; {UNFIT}"
-        self._leave(task, message, _UNFIT_SECONDS)
+        self._leave(task, message, _UNFIT_SECONDS, quotes=True)
 
     def _ended(self, execution: StepTaskExecution) -> None:
         if self._end(execution):

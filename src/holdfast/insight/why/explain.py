@@ -7,6 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from holdfast.codec import is_sealed, seal_label
 from holdfast.insight.actions import Action
 from holdfast.insight.retries import plan_texts
 from holdfast.insight.serving import is_silent, live_workers, serves, thread_shortage
@@ -114,7 +115,9 @@ def _undelivered(spans: Sequence[Span], around: Surroundings) -> Iterator[str]:
 
 def _open(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
     if wait.stuck is not None:
-        return _stuck(run, wait, wait.stuck, around)
+        sealed = is_sealed(wait.stuck)
+        reason = f"({seal_label(wait.stuck)})" if sealed else wait.stuck
+        return _stuck(run, wait, reason, around)
     if wait.paused:
         return _paused(run, wait, spans, around)
     if around.flow is not None:

@@ -44,4 +44,4 @@ class PayloadActivities(PayloadPart):
 
     async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
         found = await self._store.list_activities(run_id, limit=limit)
-        return [self._opened(each, "heartbeat") for each in found]
+        return [self._open_reason(self._opened(each, "heartbeat")) for each in found]

@@ -63,4 +63,4 @@ class PayloadFlows(PayloadPart):
 
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
         found = await self._store.open_step_tasks(run_id)
-        return [self._opened(each, "error") for each in found]
+        return [self._open_reason(self._opened(each, "error")) for each in found]

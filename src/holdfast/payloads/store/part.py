@@ -21,14 +21,19 @@ from holdfast.types import (
     Finish,
     Lease,
     NewRun,
+    OpenActivity,
+    OpenStepTasks,
+    Release,
     RunRecord,
     StepTaskEnd,
     Value,
+    Wait,
 )
 
 V = TypeVar("V", bound=Value)
 D = TypeVar("D", Lease, ActivityEnd)
 E = TypeVar("E", Finish, ActivityEnd, StepTaskEnd)
+R = TypeVar("R", Wait, OpenActivity, OpenStepTasks)
 
 SEALED_SHOWS = 4096  # characters of details, which have the mark of what is sealed among them
 
@@ -97,7 +102,21 @@ class PayloadPart:
         if run.last_failure is not None:
             opened = self._opened(run.last_failure, "error")
             run = msgspec.structs.replace(run, last_failure=opened)
+        if run.wait is not None and run.wait.stuck is not None:
+            run = msgspec.structs.replace(run, wait=self._open_reason(run.wait))
         return self._opened(run, "input", "output", "error")
+
+    def _sealed_reason(self, release: Release) -> Release:
+        """Return a release whose reason is encoded if it quotes what the code has said."""
+        if release.stuck is None or not release.quotes:
+            return release
+        return msgspec.structs.replace(release, stuck=self.payloads.seal_words(release.stuck))
+
+    def _open_reason(self, value: R) -> R:
+        """Return a value whose reason is opened."""
+        if value.stuck is None or not is_sealed(value.stuck):
+            return value
+        return msgspec.structs.replace(value, stuck=self.payloads.open_words(value.stuck))
 
     def _open_task(self, task: ClaimedTask) -> ClaimedTask:
         task = self._opened(task, "input", "payload", "heartbeat")

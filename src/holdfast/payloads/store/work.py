@@ -22,7 +22,9 @@ from holdfast.types import (
     Heartbeat,
     Lease,
     MinuteCounts,
+    Notice,
     Refusal,
+    Release,
     TurnCommit,
     WorkerInfo,
 )
@@ -79,6 +81,10 @@ class PayloadWork(PayloadPart):
             then = self._sealed_error(then)
         events = tuple(seal_event(outgoing, event, turn.run_id) for event in turn.events)
         return msgspec.structs.replace(turn, events=events, then=then)
+
+    async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
+        sealed = [self._sealed_reason(release) for release in releases]
+        return await self._store.release_tasks(worker_id, sealed)
 
     async def heartbeat(
         self,

@@ -43,7 +43,6 @@ class ClaimStore(Protocol):
         """
         ...
 
-    @readable
     async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
         """Give tasks back, without an event and without counting the attempt.
 
