@@ -10,6 +10,7 @@ from holdfast.errors import InvalidInput
 from holdfast.store.port import Store
 from holdfast.types import EnsuredSchedules, NewSchedule, When, schedules_digest
 
+from .actors import ManualWorker
 from .schedule_actors import new_schedule
 
 A, B = new_schedule("shop/a"), new_schedule("shop/b")
@@ -19,6 +20,12 @@ CHANGED = new_schedule("shop/a", when=When(every_seconds=7))
 async def ensure(store: Store, *schedules: NewSchedule, app: str = "shop") -> EnsuredSchedules:
     """Do what a worker does that has these schedules in its code."""
     return (await store.ensure_schedules(app, schedules_digest(schedules), schedules))[0]
+
+
+async def heard(store: Store, worker: ManualWorker, started_at: int) -> None:
+    """Let a worker of the app be heard."""
+    info = worker.info(started_at=started_at, handlers=("shop/order@1",))
+    await store.heartbeat(info, [], lease_seconds=30, interval_seconds=10)
 
 
 async def paused(store: Store) -> dict[str, str | None]:
@@ -125,3 +132,36 @@ async def test_values_that_are_not_allowed_are_refused(store: Store) -> None:
     with pytest.raises(InvalidInput):
         await ensure(store, wrong)
     assert await store.list_schedules() == []
+
+
+async def test_newer_code_counts_although_the_database_was_away(
+    store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    """Nobody could say that it is there. Who was heard since then for long knows who is gone."""
+    await ensure(store, A, B)
+    await ensure(store, CHANGED)
+    started_at = await store.now()
+    await heard(store, ann, started_at)
+    await clock.advance(100)
+    for _ in range(2):
+        await heard(store, ann, started_at)
+        assert await ensure(store, A, B) == EnsuredSchedules("superseded")
+        await clock.advance(10)
+    assert await ensure(store, CHANGED) == EnsuredSchedules("current")
+    assert await paused(store) == {"shop/a": None, "shop/b": "code"}
+    for _ in range(10):
+        await clock.advance(10)
+        await heard(store, ann, started_at)
+    assert (await ensure(store, A, B)).status == "written"
+
+
+async def test_older_code_counts_where_only_sweeps_work(
+    store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    """They are never heard for long."""
+    await ensure(store, A, B)
+    await ensure(store, CHANGED)
+    await clock.advance(91)
+    info = ann.info(started_at=await store.now(), handlers=("shop/order@1",))
+    await store.begin_sweep(info, seconds=50)
+    assert (await ensure(store, A, B)).status == "written"

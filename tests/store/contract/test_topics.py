@@ -318,6 +318,22 @@ async def test_what_code_declares_holds_while_a_worker_declares_it(
     assert (await publish(store, "old")).workflows == 1
 
 
+async def test_what_code_declares_holds_although_the_database_was_away(
+    store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    """Nobody could declare it. Who was heard since then for long knows that it is gone."""
+    target = RunTarget(name="shop/order")
+    await store.declare_subscriptions("shop", [NewSubscription(pattern="new", target=target)])
+    info = ann.info(started_at=await store.now(), handlers=("shop/order@1",))
+    for seconds in (0, 100, *(10,) * 8):
+        await clock.advance(seconds)
+        await store.heartbeat(info, [], lease_seconds=30, interval_seconds=10)
+        assert not (await store.declare_subscriptions("shop", [])).paused
+    await clock.advance(10)
+    await store.heartbeat(info, [], lease_seconds=30, interval_seconds=10)
+    assert list((await store.declare_subscriptions("shop", [])).paused) == ["new"]
+
+
 @pytest.mark.parametrize("payload", [{"n": 1}, {"n": "x" * 3_000}])
 async def test_an_event_is_sent_to_queues(store: Store, payload: Any) -> None:
     """B14. Once to each queue, whatever number of its subscriptions fits."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
-from typing import Protocol
+from typing import Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -54,6 +54,8 @@ from holdfast.types import (
     ShardState,
     WorkerInfo,
 )
+
+_SILENCE: Final = 90_000_000  # µs: after so long without a word, no worker has a code any more
 
 
 class Nesting(Protocol):
@@ -239,6 +241,16 @@ class Tables(msgspec.Struct):
             and is_heard(info.heard_at, now, span // 2)
             and self.heard_since[info.worker_id] <= now - span
         )
+
+    def can_tell_gone(self, app: str, now: int) -> bool:
+        """Return True if it can be told which code of an app is gone; see `_can_tell_gone`."""
+        serving = [
+            each.worker_id
+            for each in self.workers.values()
+            if each.worker_id not in self.sweeps_end
+            and any(handler.startswith(f"{app}/") for handler in each.handlers)
+        ]
+        return not serving or any(self.hears(each, now, _SILENCE) for each in serving)
 
     def delete(self, run_ids: Collection[UUID]) -> None:
         """Delete runs that have ended, with all that is theirs."""

@@ -123,7 +123,10 @@ class MemoryTopics(Part):
             gone = [
                 row
                 for row in tables.subscriptions.values()
-                if row.app == app and row.heard_at < now - _SILENCE and row.paused_at is None
+                if row.app == app
+                and row.heard_at < now - _SILENCE
+                and row.paused_at is None
+                and tables.can_tell_gone(app, now)
             ]
             for row in gone:
                 row.paused_at, row.paused_by = now, "code"

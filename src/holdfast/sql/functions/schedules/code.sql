@@ -2,7 +2,8 @@
 
 -- Make the schedules of an app's code those of the database, unless newer code runs. A digest
 -- stands for all schedules of a code together. Of the digests that workers have given in the last
--- 90 seconds, the newest counts: the one that became current last. `status` is 'current' (the
+-- 90 seconds, the newest counts: the one that became current last; so it is if the database was
+-- away, and nobody can tell that its workers are gone. `status` is 'current' (the
 -- database has these schedules), 'written' (it has them now), 'superseded' (newer code runs,
 -- nothing was changed). The other results name schedules: those that were added, changed, paused
 -- because the code no longer has them, and resumed because it has them again.
@@ -60,7 +61,8 @@ begin
             or c.digest = p_digest and not holdfast._is_heard(c.heard_at, v_now, 5));
     if v_is_current is false and exists (
         select from holdfast.schedule_sets c
-        where c.app = p_app and c.is_current and c.heard_at > v_now - interval '90 seconds')
+        where c.app = p_app and c.is_current and (c.heard_at > v_now - interval '90 seconds'
+            or not holdfast._can_tell_gone(p_app, v_now)))
     then
         status := 'superseded';
         return;

@@ -160,6 +160,7 @@ end $$;
 -- What is declared counts as long as any worker declares it: while a release is replaced by the
 -- next, the subscriptions of both hold. One that no worker has declared for 90 seconds, while
 -- others of the app are there, is paused by 'code', and resumed when a worker declares it again.
+-- Not if the database was away meanwhile: nobody could declare it then.
 -- The results are patterns: of those that were added, paused and resumed.
 -- Refuses what subscribe does. Locks: the subscriptions of the app, skipping what others hold.
 -- Called by workers.
@@ -210,7 +211,7 @@ begin
         where s.subscription_id in (
             select o.subscription_id from holdfast.subscriptions o
             where o.app = p_app and o.heard_at < v_now - interval '90 seconds'
-                and o.paused_at is null
+                and o.paused_at is null and holdfast._can_tell_gone(o.app, v_now)
             for update skip locked)
         returning s.pattern
     )

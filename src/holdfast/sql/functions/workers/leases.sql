@@ -245,7 +245,7 @@ return p_heard_at between p_now - p_seconds * interval '1 second'
 
 -- Return true if a worker is heard now, and was heard for so many seconds without a gap. Only such
 -- a worker can know if another worker is gone or the database was away. Locks nothing. Called by
--- claim_tasks, _silent_workers and _is_left.
+-- claim_tasks, _can_tell_gone, _silent_workers and _is_left.
 create or replace function holdfast._is_heard_without_gap(
     p_worker text, p_now timestamptz, p_seconds float8
 ) returns boolean
@@ -255,6 +255,20 @@ as $$
         select from holdfast.workers w
         where w.worker_id = p_worker and holdfast._is_heard(w.heard_at, p_now, p_seconds / 2)
             and w.heard_since <= p_now - p_seconds * interval '1 second')
+$$;
+
+-- Return true if it can be told which code of an app is gone: one of its workers was heard for 90
+-- seconds without a gap. After an absence of the database none was, and code that was not heard may
+-- be back. Sweeps cannot tell; where nothing else serves the app, silence is believed. Locks
+-- nothing. Called by declare_subscriptions and ensure_schedules.
+create or replace function holdfast._can_tell_gone(p_app text, p_now timestamptz) returns boolean
+language sql stable
+as $$
+    select coalesce(bool_or(holdfast._is_heard_without_gap(w.worker_id, p_now, 90)), true)
+    from holdfast.workers w
+    where w.ends_at is null and exists (
+        select from unnest(w.handlers) as h (handler)
+        where starts_with(h.handler, p_app || '/'))
 $$;
 
 -- Return the silent workers, if the observer can judge. If another worker has missed half of its

@@ -39,7 +39,10 @@ def ensure(
             if restore and any(new.name not in tables.schedules for new in schedules):
                 return _write(tables, now, app, schedules), told(app)
             return EnsuredSchedules("current"), []
-        if any(each.is_current and each.heard_at > now - _LOST for each in sets.values()):
+        if any(
+            each.is_current and (each.heard_at > now - _LOST or not tables.can_tell_gone(app, now))
+            for each in sets.values()
+        ):
             return EnsuredSchedules("superseded"), []
     for new in schedules:
         check_schedule(new)
