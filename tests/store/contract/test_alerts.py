@@ -385,6 +385,23 @@ async def test_an_alert_is_not_over_because_the_database_was_away(
     assert ((await only(store)).is_active, await ear.news()) == (True, [])
 
 
+async def test_an_alert_stays_as_it_is_because_the_database_was_away(
+    store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    """Older code that is back first does not know that the newer code is gone."""
+    older, newer = changed(FAILED, threshold=3), changed(FAILED, threshold=9)
+    await declare(store, older)
+    await store.declare_alerts("test", [newer], starting=True)
+    info = ann.info(started_at=await store.now(), handlers=("test/order@1",))
+    for seconds in (0, 100, *(10,) * 8):
+        await clock.advance(seconds)
+        await store.heartbeat(info, [], lease_seconds=30, interval_seconds=10)
+        assert not (await store.declare_alerts("test", [older])).changed
+    await clock.advance(10)
+    await store.heartbeat(info, [], lease_seconds=30, interval_seconds=10)
+    assert list((await store.declare_alerts("test", [older])).changed) == ["order fails"]
+
+
 async def test_apps_have_alerts_of_their_own(store: Store) -> None:
     await declare(store, FAILED, app="b")
     await declare(store, STUCK, FAILED, app="a")

@@ -51,7 +51,9 @@ class MemoryAlerts(Part):
                     added.append(rule.name)
                 elif row.rule == rule:
                     row.heard_at = now
-                elif starting or not is_heard(row.heard_at, now, _SILENCE):
+                elif starting or (
+                    not is_heard(row.heard_at, now, _SILENCE) and tables.can_tell_gone(app, now)
+                ):
                     row.rule, row.heard_at, row.look_at, row.differs_since = rule, now, now, None
                     changed.append(rule.name)
             return DeclaredAlerts(tuple(added), tuple(changed))

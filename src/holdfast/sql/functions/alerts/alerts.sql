@@ -2,7 +2,7 @@
 
 -- Declare the alerts of an app's code. p_alerts is a JSON array of rows of `alerts`. Workers call
 -- it when they start, with p_starting, and again and again. The code that started last counts, and
--- if no worker has declared it for 90 seconds, any other.
+-- if no worker has declared it for 90 seconds, any other; not if the database was away meanwhile.
 --
 -- Returns the names of those that were added and of those that were changed.
 -- Refuses values that are not allowed (22004, 22023).
@@ -37,7 +37,9 @@ begin
             update holdfast.alerts a set heard_at = v_now
             where a.app = p_app and a.name = v_new.name
                 and not holdfast._is_heard(a.heard_at, v_now, 15);
-        elsif p_starting or not holdfast._is_heard(v_old.heard_at, v_now, 90) then
+        elsif p_starting or not holdfast._is_heard(v_old.heard_at, v_now, 90)
+            and holdfast._can_tell_gone(p_app, v_now)
+        then
             update holdfast.alerts a
             set kind = v_new.kind, subject = v_new.subject, threshold = v_new.threshold,
                 within_seconds = v_new.within_seconds, topic = v_new.topic,

@@ -260,7 +260,7 @@ $$;
 -- Return true if it can be told which code of an app is gone: one of its workers was heard for 90
 -- seconds without a gap. After an absence of the database none was, and code that was not heard may
 -- be back. Sweeps cannot tell; where nothing else serves the app, silence is believed. Locks
--- nothing. Called by declare_subscriptions and ensure_schedules.
+-- nothing. Called by declare_alerts, declare_subscriptions and ensure_schedules.
 create or replace function holdfast._can_tell_gone(p_app text, p_now timestamptz) returns boolean
 language sql stable
 as $$
