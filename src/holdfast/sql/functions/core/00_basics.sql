@@ -83,8 +83,8 @@ return (
         from 1 for 6) as b) as d
 );
 
--- Return the engine's time as it is by now. holdfast.now() stands still while a statement runs, also
--- while one waits. Called by read_tasks and start_tasks.
+-- Return the engine's time as it is by now. holdfast.now() stands still while a statement runs,
+-- also while one waits. Called by read_tasks and start_tasks.
 create or replace function holdfast._clock() returns timestamptz
 language sql volatile
 return holdfast.now() + (clock_timestamp() - statement_timestamp());

@@ -94,8 +94,8 @@ begin
     order by u.place;
 end $$;
 
--- Move the tasks of new runs to the moments from which these may run, with the runs that are steps of
--- theirs: their starts and deadlines move too. The other arrays are those of start_flows. Locks:
+-- Move the tasks of new runs to the moments from which these may run, with the runs that are steps
+-- of theirs: their starts and deadlines move too. The other arrays are those of start_flows. Locks:
 -- expects the runs to be new. Called by _start_flows.
 create or replace function holdfast._start_later(
     p_now timestamptz, p_created uuid[], p_run_ids uuid[], p_start_ats bigint[],
