@@ -12,14 +12,16 @@ import asyncio
 import os
 import select
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import asyncpg
+import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
 
 from holdfast.database.connection import LOST
 
@@ -56,9 +58,13 @@ class Session(NamedTuple):
         """True if the server has not ended it."""
         if not self.protocol.is_connected() or self.transport.is_closing():
             return False
-        poll = select.poll()
-        poll.register(self.socket, select.POLLIN)
-        return not poll.poll(0)
+        return _is_silent(self.socket)
+
+
+def _is_silent(socket: int) -> bool:
+    poll = select.poll()
+    poll.register(socket, select.POLLIN)
+    return not poll.poll(0)
 
 
 class SharedLoop(asyncio.SelectorEventLoop):
@@ -116,6 +122,7 @@ class SharedLoop(asyncio.SelectorEventLoop):
 _loops: list[SharedLoop] = []  # that of the main thread, and those of others
 _choice = threading.Lock()
 _reused: dict[str, object] = {}  # the address of each database that is used again
+_by_hand: dict[str, list[psycopg.Connection[Any]]] = {}  # idle, of each database
 _keys: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of open connections
 _connect, _close = asyncpg.connect, asyncpg.Connection.close
 _set_type_codec = asyncpg.Connection.set_type_codec
@@ -157,14 +164,48 @@ def keep(url: str) -> None:
 def idle(database: str) -> list[int]:
     """Return the process ids of a database's idle sessions."""
     every = [session for loop in _loops for session in loop.idle]
-    return [each.protocol.get_server_pid() for each in every if each.params.database == database]
+    of_driver = [each.protocol for each in every if each.params.database == database]
+    by_hand = [each.info.backend_pid for each in _by_hand.get(database, ())]
+    return [*by_hand, *(protocol.get_server_pid() for protocol in of_driver)]
 
 
 def forget(database: str) -> None:
     """End a database's idle sessions, and keep none from now on."""
     _reused.pop(database, None)
+    for connection in _by_hand.pop(database, ()):
+        connection.close()
     for loop in _loops:
         loop.drop(database)
+
+
+@contextmanager
+def by_hand(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Lend a person at psql a session; each of its statements is a transaction.
+
+    It is as new, but for statements that are prepared.
+    """
+    database = str(conninfo_to_dict(url)["dbname"])
+    idle = _by_hand.setdefault(database, [])
+    while idle and not _is_silent(idle[-1].fileno()):
+        idle.pop().close()
+    connection = idle.pop() if idle else psycopg.connect(url, autocommit=True)
+    try:
+        yield connection
+    finally:
+        if database in _reused and _is_left_as_new(connection):
+            idle.append(connection)
+        else:
+            connection.close()
+
+
+def _is_left_as_new(connection: psycopg.Connection[Any]) -> bool:
+    if connection.info.transaction_status != TransactionStatus.IDLE:
+        return False
+    try:
+        connection.execute(AS_NEW.encode())
+    except psycopg.Error:
+        return False
+    return True
 
 
 def pytest_asyncio_loop_factories(
