@@ -29,8 +29,9 @@ from holdfast.runtime.turn.run_retry import ending
 from holdfast.runtime.turn.shipping import cut, may_follow_others, touched
 from holdfast.types import ANY_END, Finish, Notice, Suspend, TurnCommit
 
-# Members of enums are slow to look up on Python 3.11; this is compared after every input.
+# Members of enums are slow to look up on Python 3.11; these are looked up in every run.
 _RUNNING: Final = State.RUNNING
+_ENDING: Final = State.ENDING
 # In a row; then commits may be appended after entries of others, until one finds none before it.
 _CONFLICTS: Final = 3
 _TO_OTHERS: Final = frozenset({CHILD_CANCEL, SIGNAL_SENT})
@@ -327,7 +328,7 @@ class Actor:
             self._stay_open()
             return
         replayer.log.record(found.kind, None, found.text)
-        self.state, self.end = State.ENDING, found.end
+        self.state, self.end = _ENDING, found.end
         self._ship(found.end)
 
     def _stay_open(self) -> None:
