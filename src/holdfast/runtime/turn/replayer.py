@@ -300,14 +300,16 @@ class Replayer:
             log = in_delivery_order(log)
         self.unexplained = False  # True: the log had calls that the code had not made
         instance = self.instance = Instance(self._workflow, self._info, self.log.record)
-        instance.timers.kept = deadlines
+        if deadlines:
+            instance.timers.kept = deadlines
         instance.history.length = len(log)
         if self.checks:
             watch(instance, refuse=self._check == "refuse")
         feed, history = instance.feed, instance.history
         try:
             if is_new:
-                history.live_from = live_from or 0
+                if live_from:
+                    history.live_from = live_from
                 for event in log:
                     feed(event)
                 return
