@@ -72,7 +72,8 @@ async def repeated(
     """
     backoff: Backoff | None = None
     while True:
-        limit, sent = lock_millis.set(lock_wait), clock.local()
+        limit = None if lock_wait is None else lock_millis.set(lock_wait)
+        sent = clock.local()
         try:
             answer = await call()
         except LockTimeout:
@@ -85,7 +86,8 @@ async def repeated(
             clock.observe(sent, clock.local(), answer.now)
             return answer
         finally:
-            lock_millis.reset(limit)
+            if limit is not None:
+                lock_millis.reset(limit)
 
 
 class Batcher(Generic[T]):
