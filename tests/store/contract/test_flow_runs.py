@@ -44,6 +44,12 @@ async def child_of(store: Store, run_id: UUID, key: str, attempt: int = 1) -> An
     return await get(store, keyed_run_id(str(run_id), f"{key}#{attempt}"))
 
 
+async def started(store: Store, worker: ManualWorker) -> dict[str | None, ClaimedTask]:
+    """Claim runs of workflows, and return them by the tasks for which they stand."""
+    tasks = (await worker.claim()).tasks
+    return {(await get(store, task.run_id)).parent_key: task for task in tasks}
+
+
 async def fail(worker: ManualWorker, task: ClaimedTask) -> None:
     """Let the run of a workflow fail."""
     event = Event("WorkflowFailed", None, None, 0)
@@ -338,6 +344,58 @@ async def test_a_cancel_before_a_delayed_start_runs_no_step_of_runs(
     run_id = await flows.start(1, delay_seconds=60.0)
     await store.cancel_runs([run_id])
     assert (await child_of(store, run_id, "a")).status == "cancelled"
+
+
+async def test_a_paused_run_starts_no_run_for_a_step_until_it_is_resumed(
+    flows: Flows, store: Store, worker: StepWorker, bob: ManualWorker
+) -> None:
+    await flows.define(single("a"), run_step("sub", "a"))
+    run_id = await flows.start(1)
+    task = await worker.one()
+    await store.pause_runs([run_id])
+    await worker.complete(task, 2)
+    assert await bob.claims() == []
+    assert await flows.statuses(run_id) == {"a": "completed", "sub": "created"}
+    await store.resume_runs([run_id])
+    assert await flows.statuses(run_id) == {"a": "completed", "sub": "started"}
+    await bob.finish(await bob.take(), "3")
+    assert await flows.output(run_id) == {"sub": 3}
+
+
+async def test_a_resume_starts_the_runs_that_were_to_begin_and_no_other(
+    flows: Flows, store: Store, bob: ManualWorker
+) -> None:
+    """Elements that wait for others still do, and those under way are not begun again."""
+    order = {"runs": "order@1", "runs_kind": "workflow", "max_attempts": 2, "base_delay": 0}
+    await flows.define(mapped("each", concurrency=2, **order), run_step("sub", **order))
+    run_id = await flows.start([1, 2, 3, 4])
+    first = await started(store, bob)
+    assert set(first) == {"each:0", "each:1", "sub"}
+    await store.pause_runs([run_id])
+    await bob.finish(first["each:0"], "1")
+    await fail(bob, first["sub"])
+    assert await bob.claims() == []
+    await store.resume_runs([run_id])
+    assert set(await started(store, bob)) == {"each:2", "sub"}
+
+
+async def test_a_resume_may_end_a_run_and_the_runs_above_it(
+    flows: Flows, store: Store, worker: StepWorker
+) -> None:
+    await store.ensure_flow(FlowShape(name="shop/none", steps=(mapped("m"),)), "hash")
+    within = {"runs": "shop/none@1", "runs_kind": "flow"}
+    inner = FlowShape(name=NAME, steps=(single("a"), run_step("sub", "a", **within)))
+    await store.ensure_flow(inner, "hash")
+    outer = run_step("step", runs=inner.handler, runs_kind="flow")
+    await store.ensure_flow(FlowShape(name="shop/outer", steps=(outer,)), "hash")
+    top = NewRun(run_id=uuid4(), name="shop/outer", input="1")
+    await store.start_flows([top])
+    task = await worker.one()
+    await store.pause_runs([task.run_id])
+    await worker.complete(task, [])
+    await store.resume_runs([task.run_id])
+    run = await get(store, top.run_id)
+    assert json.loads(run.output or "") == {"step": {"sub": {"m": []}}}
 
 
 async def test_a_run_that_continues_as_new_is_still_the_step(

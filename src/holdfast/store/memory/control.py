@@ -43,6 +43,7 @@ class MemoryControl(Part):
                         notices += tables.wake(task, now)
                     elif task.kind != "approval":
                         notices.append(Notice(WORK_TOPIC, task.queue))
+            notices += tables.nesting.resume(tables, now, changed)
             return Delivered(outcomes(tables, run_ids, changed), distinct(notices))
 
     async def reschedule_runs(

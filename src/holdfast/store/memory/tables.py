@@ -72,6 +72,10 @@ class Nesting(Protocol):
         """Start the runs that tasks of steps stand for."""
         ...
 
+    def resume(self, tables: Tables, now: int, run_ids: list[UUID]) -> list[Notice]:
+        """Start the runs that were not started because their flows' runs were paused."""
+        ...
+
     def cancel(self, tables: Tables, now: int, run_ids: list[UUID]) -> list[Notice]:
         """Stop all steps of runs but those that always run at the end."""
         ...

@@ -23,8 +23,10 @@ end $$;
 
 -- Resume paused runs, and stuck ones that are to be tried again later: append WorkflowResumed, and
 -- wake them. The pauses between the tries of a stuck run begin again with the shortest. A run whose
--- start time has not come still waits for it. A run that is neither is a duplicate.
--- Locks: turn rows, then other task rows, then events, by run_id. Called by clients.
+-- start time has not come still waits for it. A run that is neither is a duplicate. Runs that are
+-- steps of flows, and were not started because of the pause, are started.
+-- Locks: turn rows, then other task rows, then events, by run_id; of flows with such steps, as
+-- end_step_tasks. Called by clients.
 create or replace function holdfast.resume_runs(
     p_run_ids uuid[], p_by text default null, out outcomes text[], out notices text[]
 )
@@ -35,6 +37,9 @@ declare
     v_begun uuid[];
 begin
     perform holdfast._check_change(p_run_ids, null, p_by);
+    if cardinality(holdfast._paused_steps(p_run_ids)) > 0 then  -- they may end at once
+        perform holdfast._lock_family(p_run_ids || holdfast._parents(p_run_ids), '{}');
+    end if;
     v := holdfast._set_paused(p_run_ids, false, 'WorkflowResumed',
         case when p_by is not null then json_build_object('by', p_by) end);
     select array_agg(t.run_id) filter (where t.key = '' and t.lease_no > 0),
@@ -43,7 +48,8 @@ begin
     into v_begun, notices
     from unnest(v.changed) as u (run_id)
     cross join lateral (select * from holdfast.tasks t where t.run_id = u.run_id offset 0) as t;
-    notices := notices || holdfast._wake_each(holdfast.now(), v_begun);
+    notices := notices || holdfast._wake_each(holdfast.now(), v_begun)
+        || holdfast._start_paused_steps(holdfast.now(), v.changed);
     outcomes := holdfast._outcomes(p_run_ids, v.locked, v.changed);
 end $$;
 

@@ -52,8 +52,8 @@ begin
                 when r.is_child then 'infinity'
                 else p_now + r.start_delay * interval '1 second' end,
             b.begun, b.begun, b.begun,
-            case when r.is_handed then p_taker.worker end, case when b.begun = 1 then p_now end,
-            r.paused
+            case when r.is_handed then p_taker.worker end,
+            case when b.begun = 1 and not r.paused then p_now end, r.paused
         from ready r
         cross join lateral (select (r.is_handed or r.is_child)::int as begun) as b
     )

@@ -114,8 +114,8 @@ begin
         where s.handler = any (v_turns.handlers) and s.runs is not null);
 end $$;
 
--- Start the runs that are steps, or elements of maps, for tasks that are still there: one for each
--- attempt. It is given the element, or the output of what the step depends on, or the input of the
+-- Start the runs that are steps, or elements of maps, for tasks that are still there and not paused:
+-- one for each attempt. It is given the element, or the output of what the step depends on, or the input of the
 -- flow's run, and has the priority, the headers and the retention of that. An attempt that is not
 -- the first begins after the pause that the step's options say. If a flow does not exist or refuses
 -- the input, the step's task fails for good. Returns (topic, payload) notices.
@@ -159,7 +159,8 @@ begin
             cross join lateral (
                 select t.run_id, t.key, t.handler, t.attempts, t.queue, t.priority, t.payload
                 from holdfast.tasks t
-                where t.run_id = u.run_id and t.key = u.step_slug and t.kind = 'child' limit 1
+                where t.run_id = u.run_id and t.key = u.step_slug and t.kind = 'child'
+                    and not t.paused limit 1
             ) as t
             cross join lateral (
                 select s.step_slug, s.runs, s.runs_kind, s.opt_timeout, s.opt_start_delay
@@ -220,6 +221,52 @@ begin
         end loop;
     end loop;
     return v_notices;
+end $$;
+
+-- Start the runs that are steps which became ready while the flow's run was paused. Returns
+-- (topic, payload) notices. Locks: as _start_child_steps. Called by resume_runs.
+create or replace function holdfast._start_paused_steps(p_now timestamptz, p_run_ids uuid[])
+returns text[]
+language plpgsql
+as $$
+declare
+    v_steps holdfast._flow_step[] := holdfast._paused_steps(p_run_ids);
+begin
+    if cardinality(v_steps) = 0 then
+        return null;
+    end if;
+    update holdfast.tasks t set started_at = p_now
+    from unnest(v_steps) as s
+    where t.run_id = s.run_id and t.key = s.step_slug and t.started_at is null;
+    return holdfast._as_work(holdfast._start_child_steps(p_now, v_steps));
+end $$;
+
+-- Return the tasks of these runs that runs stand for, but have none yet: they became ready while
+-- the flow's run was paused. Locks nothing. Called by resume_runs and _start_paused_steps.
+create or replace function holdfast._paused_steps(p_run_ids uuid[]) returns holdfast._flow_step[]
+language plpgsql stable
+as $$
+begin
+    return array(
+        select (t.run_id, t.handler, t.key)::holdfast._flow_step
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select t.run_id, t.handler, t.key, t.kind, t.attempts from holdfast.tasks t
+            where t.run_id = u.run_id and t.key <> '' offset 0
+        ) as t
+        left join lateral (
+            select s.next_task from holdfast.step_states s
+            where s.run_id = t.run_id and s.step_slug = split_part(t.key, ':', 1) limit 1
+        ) as s on true
+        where t.kind = 'child'
+            and coalesce(nullif(split_part(t.key, ':', 2), '')::int < s.next_task, true)
+            and not holdfast._has_run(
+                holdfast.keyed_run_id(t.run_id::text, t.key || '#' || t.attempts))
+            and not exists (  -- which the first continued as
+                select from holdfast.runs r
+                where r.parent_run_id = t.run_id and r.parent_key = t.key
+                    and r.status = 'running')
+        order by t.run_id, t.key collate "C");
 end $$;
 
 -- Start those runs of flows that have these places in the other arrays. Returns (topic, payload)

@@ -121,7 +121,8 @@ def _begin_task(
         paused=turn.paused,
     )
     if step.runs is not None:
-        task.kind, task.visible_at, task.started_at = "child", NEVER, progress.now
+        task.kind, task.visible_at = "child", NEVER
+        task.started_at = None if turn.paused and payload is None else progress.now
         task.attempts = task.lease_no = task.claimed_idx = 1
         if not waits:
             progress.children.append((run_id, key))

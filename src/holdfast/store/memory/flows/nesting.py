@@ -14,7 +14,7 @@ from holdfast.store.memory.flows.always import cancel_flows
 from holdfast.store.memory.flows.ends import end_tasks, error_line, retry_pause
 from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
-from holdfast.store.memory.flows.rows import place_of, shape_of
+from holdfast.store.memory.flows.rows import known_step, place_of, shape_of, split_key
 from holdfast.store.memory.flows.starts import start_child_flow
 from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.rows import Parent, TaskRow
@@ -46,8 +46,9 @@ class FlowNesting:
         return cancel_flows(tables, now, run_ids)
 
     def start(self, tables: Tables, now: int, tasks: list[tuple[UUID, str]]) -> list[Notice]:
-        """Start a run for each task that is still there: those of workflows before those of flows.
+        """Start a run for each task that is still there, and not paused.
 
+        Those of workflows come before those of flows.
         A task fails for good if its flow does not exist or refuses the input, or if a rule refuses
         the start. A run that ends at once may end the flow's run, whose other tasks are gone then.
         """
@@ -55,7 +56,7 @@ class FlowNesting:
         notices: list[Notice] = []
         refused: list[StepTaskEnd] = []
         for task in sorted(rows, key=lambda task: _shape(tables, task).runs_kind == "flow"):
-            if (task.run_id, task.key) not in tables.tasks:
+            if task.paused or (task.run_id, task.key) not in tables.tasks:
                 continue
             new = _new_run(tables, task)
             use_payloads(tables, new.run_id, [new.input])
@@ -71,6 +72,34 @@ class FlowNesting:
             except (UnknownFlow, InvalidInput) as error:
                 refused.append(_refusal(task, error))
         return notices + _end_tasks(tables, now, refused)
+
+    def resume(self, tables: Tables, now: int, run_ids: list[UUID]) -> list[Notice]:
+        """Start the runs that are steps which became ready while the flow's run was paused."""
+        tasks = [
+            task
+            for run_id in run_ids
+            for _, task in tables.tasks_of_run(run_id)
+            if task.kind == "child" and _lacks_its_run(tables, task)
+        ]
+        for task in tasks:
+            task.started_at = task.started_at or now
+        return self.start(tables, now, [(task.run_id, task.key) for task in tasks])
+
+
+def _lacks_its_run(tables: Tables, task: TaskRow) -> bool:
+    """Return True if a task may begin that a run stands for, and that has none."""
+    row, index = known_step(tables, place_of(task)), split_key(task.key)[1]
+    waits = index is not None and row is not None and index >= (row.next_task or index + 1)
+    running = (
+        tables.runs[child_id].parent
+        for child_id in tables.children[task.run_id]
+        if tables.is_running(child_id)
+    )
+    return (
+        not waits
+        and _run_id(task) not in tables.runs
+        and Parent(task.run_id, task.key, "cancel") not in running  # which the first continued as
+    )
 
 
 def _end_tasks(tables: Tables, now: int, ends: list[StepTaskEnd]) -> list[Notice]:
@@ -113,13 +142,17 @@ def _shape(tables: Tables, task: TaskRow) -> StepShape:
     return shape_of(tables, run_id).steps[slug]
 
 
+def _run_id(task: TaskRow) -> UUID:
+    return keyed_run_id(str(task.run_id), f"{task.key}#{task.attempts}")
+
+
 def _new_run(tables: Tables, task: TaskRow) -> NewRun:
     """Return the run of an attempt: its id is made of the task's key and the attempt."""
     step, flow = _shape(tables, task), tables.runs[task.run_id].new
     assert step.runs is not None
     name, _, version = step.runs.rpartition("@")
     return NewRun(
-        run_id=keyed_run_id(str(task.run_id), f"{task.key}#{task.attempts}"),
+        run_id=_run_id(task),
         name=name,
         version=int(version),
         queue=task.queue,
