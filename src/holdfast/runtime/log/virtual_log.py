@@ -89,7 +89,8 @@ class VirtualLog:
     def __init__(
         self, durable: Sequence[Event], clock: Callable[[], int], tells: Tells = "which"
     ) -> None:
-        self._clock, self._tells = clock, tells
+        self._clock = clock
+        self._tells: Tells = tells
         self.durable: list[Event] | None = list(durable)
         self.durable_length = len(durable)
         self.flight: list[Event] = []
