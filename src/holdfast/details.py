@@ -4,7 +4,7 @@ Shapes are stable: fields may be added, never renamed. A shape has what is read;
 more. Payloads are JSON text: `msgspec.Raw`, which is decoded where it is used.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each process that starts would compile the texts.
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations

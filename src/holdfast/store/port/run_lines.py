@@ -4,7 +4,7 @@
 one run may be of a run that has not ended.
 """
 
-from __future__ import annotations
+# No `from __future__ import annotations`: each process that starts would compile the texts.
 
 from datetime import datetime
 from typing import Final, Literal
