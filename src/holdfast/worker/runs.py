@@ -227,9 +227,8 @@ class Runs:
         replaying = self._replaying = Lease(run_id, "", lease_no, len(log))
         try:
             check_open(map(_details, log))
-            workflow = self._find(name, task.version)
             turn = Turn(
-                workflow,
+                self._find(name, task.version),
                 info,
                 lease_no,
                 log,
