@@ -272,12 +272,13 @@ async def _is_as_new(connection: Any) -> bool:
         or connection._protocol._is_cancelling()
     ):
         return False
+    protocol, kept = connection._protocol, len(connection._stmt_cache)
     try:
-        only = ONLY.format(len(connection._stmt_cache))
-        await connection._protocol.query(only + AS_NEW, 2.0)
-    except asyncpg.DivisionByZeroError:
+        with suppress(asyncpg.DivisionByZeroError):
+            await protocol.query(ONLY.format(kept) + AS_NEW, 2.0)
+            return True
         connection._mark_stmts_as_closed()
-        await connection._protocol.query("deallocate all;" + AS_NEW, 2.0)
+        await protocol.query("deallocate all;" + AS_NEW, 2.0)
     except (*LOST, TimeoutError):
         return False
     return True

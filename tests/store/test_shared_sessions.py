@@ -25,6 +25,7 @@ select (select count(*) from pg_prepared_statements where name = 'q'),
     to_regclass('pg_temp.left_behind'), current_setting('work_mem'),
     current_setting('statement_timeout'), session_user = current_user
 """
+PREPARED = "select count(*) from pg_prepared_statements"
 SLEEP = "do $$ begin raise notice 'begun'; perform pg_sleep(60); end $$"
 
 
@@ -51,6 +52,21 @@ async def test_the_next_connection_has_the_session_as_new(database_url: str) -> 
     assert await again(database_url, connection)
     connection = await asyncpg.connect(database_url)
     assert await connection.fetchrow(STATE) == before
+    await connection.close()
+
+
+@pytest.mark.parametrize("others", [0, 1])
+async def test_statements_stay_prepared_if_the_driver_has_prepared_all(
+    database_url: str, others: int
+) -> None:
+    connection = await asyncpg.connect(database_url)
+    assert await connection.fetchval(PREPARED) == 1
+    if others:
+        await connection.execute("prepare q as select 1")
+    assert await again(database_url, connection)
+    connection = await asyncpg.connect(database_url)
+    assert len(connection._stmt_cache) == 1 - others
+    assert await connection.fetchval(PREPARED) == 1
     await connection.close()
 
 
