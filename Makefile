@@ -9,6 +9,8 @@ PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 py
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+# Pyright searches for garbage less often: it saves a twentieth of its time, for some memory.
+export NODE_OPTIONS := --max-semi-space-size=64
 
 .PHONY: demo test bytecode test-quick test-random test-shards test-others lint ruff mypy pyright layers words docs bench bench-quick bench-failures bench-curves clean
 
