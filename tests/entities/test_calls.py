@@ -22,6 +22,7 @@ from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing import Environment
+from holdfast.types import UPDATE_REPLY
 from holdfast.worker import Worker
 from tests.entities.carts import Cart, app, checked, shop
 
@@ -359,9 +360,20 @@ async def test_a_retry_is_told_of_a_call_that_will_not_be_answered(
         await (await client.runs.retry(failed)).result(timeout=30)
 
 
-async def run_in_haste(client: Client) -> UUID:
-    """Return a run that failed while a call of its had no answer."""
+@pytest.mark.parametrize("payload", [None, 1, {"update_id": 1}, {"result": "a"}], ids=repr)
+async def test_a_signal_that_is_no_answer_does_a_retry_no_harm(
+    store: Store, worker: Worker, client: Client, payload: object
+) -> None:
+    """Fault: the retry was stuck, as it could not read what it had taken for an answer."""
+    failed = await run_in_haste(client, payload)
+    assert await (await client.runs.retry(failed)).result(timeout=30) == 1
+
+
+async def run_in_haste(client: Client, *payloads: object) -> UUID:
+    """Return a run that failed while a call of its had no answer, with such signals in its log."""
     checked.clear()
     handle = await client.start("carts/hasty", "ann")
+    for payload in payloads:
+        await handle.signal(UPDATE_REPLY, payload)
     assert (await client.runs.wait(handle.run_id, timeout=30)).status == "failed"
     return handle.run_id

@@ -287,6 +287,34 @@ async def test_why_a_run_is_stuck_is_encoded_if_it_quotes_the_code() -> None:
         assert "(encrypted with key k1)" in str(await other.why(run.run_id))
 
 
+@pytest.mark.parametrize("codec", [None, AesGcm({"k1": OLD})], ids=["readable", "encoded"])
+async def test_a_reason_may_quote_an_encoded_payload(codec: AesGcm | None) -> None:
+    """Fault: `why` took the reason for one that is encoded, and did not say it."""
+    app = App("bank", payload_codec=codec)
+
+    @app.workflow
+    async def pay(ctx: Context) -> None:
+        await ctx.wait_for_signal("paid")
+
+    async def pay_in_error(ctx: Context) -> None:
+        raise ValueError('got {"holdfast:codec":"zlib/1","data":"x"}')
+
+    store = MemoryStore()
+    async with Client(store=store, app=app) as client:
+        run = await client.start(pay)
+        for state in ("waiting", "stuck"):
+            worker = Worker(app, store)
+            await worker.start()
+            if state == "stuck":
+                await run.signal("paid")
+            async with asyncio.timeout(20):
+                while (await run.get()).state != state:
+                    await asyncio.sleep(0.01)
+            await worker.stop(grace=0)
+            pay.fn = pay_in_error
+        assert "ValueError: got {" in str(await client.why(run.run_id))
+
+
 async def test_the_environment_says_why_a_run_of_an_app_with_a_codec_is_stuck() -> None:
     app = App("bank", payload_codec=AesGcm({"k1": OLD}))
 

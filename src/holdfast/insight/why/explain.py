@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.codec import is_sealed, seal_label
+from holdfast.codec import ENVELOPE, seal_label
 from holdfast.insight.actions import Action
 from holdfast.insight.retries import plan_texts
 from holdfast.insight.serving import is_silent, live_workers, serves, thread_shortage
@@ -115,7 +115,7 @@ def _undelivered(spans: Sequence[Span], around: Surroundings) -> Iterator[str]:
 
 def _open(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
     if wait.stuck is not None:
-        sealed = is_sealed(wait.stuck)
+        sealed = wait.stuck.startswith(ENVELOPE)  # it may quote one
         reason = f"({seal_label(wait.stuck)})" if sealed else wait.stuck
         return _stuck(run, wait, reason, around)
     if wait.paused:

@@ -22,16 +22,14 @@ class LostAnswers(Ledger):
 
     def __init__(self, run: Run) -> None:
         self._history = run.history
-        self._until, self._copied = 0, frozenset[str]()
+        self._until, self._copied = 0, frozenset[str | None]()
 
     def copy(self, events: Sequence[Event], until: int) -> None:
         """Note what another run's log had when this one began, `until` which the copy reaches."""
         answers = (read_signal(e.details or "") for e in events if e.type == SIGNAL_RECEIVED)
         self._until = until
         self._copied = frozenset(
-            msgspec.json.decode(each.input, type=_Answer).update_id
-            for each in answers
-            if each.signal_name == UPDATE_REPLY
+            _answered(each.input) for each in answers if each.signal_name == UPDATE_REPLY
         )
 
     def has(self, call_id: str) -> bool:
@@ -40,3 +38,11 @@ class LostAnswers(Ledger):
         Another run has made it, and has the answer, or will be sent it.
         """
         return self._history.position < self._until and call_id not in self._copied
+
+
+def _answered(payload: msgspec.Raw | str) -> str | None:
+    """Return which call is answered, None for what is no answer: anybody may send a signal."""
+    try:
+        return msgspec.json.decode(payload, type=_Answer).update_id
+    except msgspec.DecodeError:
+        return None
