@@ -236,18 +236,29 @@ async def test_what_a_role_lacks_is_named(
     await visitor.close()
 
 
+@pytest.fixture
+async def accountant(owner: asyncpg.Connection) -> AsyncIterator[str]:
+    name = f"accountant_{uuid4().hex[:8]}"
+    await owner.execute(f"create role {name}")
+    yield name
+    await owner.execute(f"drop owned by {name}; drop role {name}")
+
+
 async def test_things_of_others_in_the_schema_are_neither_granted_nor_asked_for(
-    owner: asyncpg.Connection, role: str, empty_database_url: str
+    owner: asyncpg.Connection, role: str, accountant: str, empty_database_url: str
 ) -> None:
     """Fault: a role for workers could read and change each table that stood there."""
     await migrate(owner, "holdfast")
     await owner.execute("create table holdfast.salaries (id int generated always as identity)")
-    await owner.execute("create function holdfast.pay() returns int language sql return 1")
-    await owner.execute("revoke execute on function holdfast.pay from public")
+    for name in ("pay()", "publish(int)"):  # holdfast has another `publish`
+        await owner.execute(f"create function holdfast.{name} returns int language sql return 1")
+        await owner.execute(f"revoke execute on function holdfast.{name} from public")
+        await owner.execute(f"alter function holdfast.{name} owner to {accountant}")
     await migrate(owner, "holdfast", grant_to=[role])
     visitor = await asyncpg.connect(url_of(empty_database_url, role))
     assert await lacking(visitor, "holdfast") == []
-    for statement in ("table holdfast.salaries", "select holdfast.pay()"):
+    calls = ("select holdfast.pay()", "select holdfast.publish(1)")
+    for statement in ("table holdfast.salaries", *calls):
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
             await visitor.execute(statement)
     await owner.execute("alter table holdfast.salaries enable row level security")

@@ -52,6 +52,8 @@ union all
 select 'function', p.oid, p.oid::regprocedure::text, p.proname::text
 from pg_proc p
 where p.pronamespace = $1::regnamespace and p.proname = any ($2::text[])
+    and p.proowner = (  -- others may have functions of these names, with other arguments
+        select relowner from pg_class where relnamespace = $1::regnamespace and relname = 'runs')
     and not exists (
         select from pg_depend d
         where d.classid = 'pg_proc'::regclass and d.objid = p.oid and d.deptype = 'e')
