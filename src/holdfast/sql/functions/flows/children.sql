@@ -114,11 +114,11 @@ begin
         where s.handler = any (v_turns.handlers) and s.runs is not null);
 end $$;
 
--- Start the runs that are steps, or elements of maps, for tasks that are still there and not paused:
--- one for each attempt. It is given the element, or the output of what the step depends on, or the input of the
--- flow's run, and has the priority, the headers and the retention of that. An attempt that is not
--- the first begins after the pause that the step's options say. If a flow does not exist or refuses
--- the input, the step's task fails for good. Returns (topic, payload) notices.
+-- Start the runs that are steps, or elements of maps, for tasks that are still there and not
+-- paused: one for each attempt. It is given the element, or the output of what the step depends on,
+-- or the input of the flow's run, and has the priority, the headers and the retention of that. An
+-- attempt that is not the first begins after the pause that the step's options say. If a flow does
+-- not exist or refuses the input, the step's task fails for good. Returns (topic, payload) notices.
 -- Locks: expects the turn rows of the flows' runs, and of all that their ends concern, locked;
 -- flows' starts, shared; ids of runs. Called by _advance_flows and end_step_tasks, as the last that
 -- they do.
