@@ -91,6 +91,7 @@ class MemoryCommits(Part):
 
 
 # New things are made, then others are withdrawn, at last other runs are told. Each returns notices.
+# That of signals is given a list for those that cannot be delivered, before the other arguments.
 CARRIED_OUT: Final[dict[str, Carry]] = {
     events.ATTRIBUTES_SET: attributes.carry_out,
     events.STREAM_WRITTEN: streams.write_of_code,

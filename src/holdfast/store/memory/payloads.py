@@ -34,9 +34,10 @@ _FARTHEST: Final = 10**16  # microseconds
 
 
 def checked(check: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what a check does that code of an app uses too; here what it refuses is the input's.
+    """Return what `check` returns for these arguments.
 
-    Raises InvalidInput in place of ConfigurationError.
+    Raises InvalidInput where `check` raises ConfigurationError: it is made for code of apps, and
+    here a caller has given the value.
     """
     try:
         return check(*args, **kwargs)

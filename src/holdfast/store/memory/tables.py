@@ -55,7 +55,7 @@ from holdfast.types import (
     WorkerInfo,
 )
 
-_SILENCE: Final = 90_000_000  # µs: after so long without a word, no worker has a code any more
+_SILENCE: Final = 90_000_000  # µs: after that, code that no worker has declared is gone
 
 
 class Nesting(Protocol):
@@ -138,9 +138,8 @@ class Tables(msgspec.Struct):
     schedule_sets: dict[tuple[str, str], ScheduleSet] = {}  # by app and digest
 
     payload_owners: dict[tuple[UUID, str], PayloadOwnerRow] = {}  # by owner and URL
-    payload_users: set[tuple[UUID, UUID]] = (
-        set()
-    )  # runs, and the owners of the objects that they use
+    # Runs, and the owners of the objects that they use.
+    payload_users: set[tuple[UUID, UUID]] = set()
     streams: defaultdict[UUID, dict[str, StreamRow]] = of_each(dict)
     stream_readers: dict[tuple[UUID, str], int] = {}  # until when readers of a stream are woken
     subscriptions: dict[int, SubscriptionRow] = {}
@@ -247,7 +246,7 @@ class Tables(msgspec.Struct):
         )
 
     def can_tell_gone(self, app: str, now: int) -> bool:
-        """Return True if it can be told which code of an app is gone; see `_can_tell_gone`."""
+        """Return True if silence proves that code of an app is gone; see `_can_tell_gone`."""
         serving = [
             each.worker_id
             for each in self.workers.values()

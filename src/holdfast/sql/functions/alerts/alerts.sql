@@ -2,7 +2,7 @@
 
 -- Declare the alerts of an app's code. p_alerts is a JSON array of rows of `alerts`. Workers call
 -- it when they start, with p_starting, and again and again. The code that started last counts, and
--- if no worker has declared it for 90 seconds, any other; not if the database was away meanwhile.
+-- if no worker has declared it for 90 seconds, any other, unless the database was away meanwhile.
 --
 -- Returns the names of those that were added and of those that were changed.
 -- Refuses values that are not allowed (22004, 22023).

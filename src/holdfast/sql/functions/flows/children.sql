@@ -223,8 +223,8 @@ begin
     return v_notices;
 end $$;
 
--- Start the runs that are steps which became ready while the flow's run was paused. Returns
--- (topic, payload) notices. Locks: as _start_child_steps. Called by resume_runs.
+-- Start the runs that are steps, of those steps that became ready while the flow's run was paused.
+-- Returns (topic, payload) notices. Locks: as _start_child_steps. Called by resume_runs.
 create or replace function holdfast._start_paused_steps(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
@@ -241,8 +241,8 @@ begin
     return holdfast._as_work(holdfast._start_child_steps(p_now, v_steps));
 end $$;
 
--- Return the tasks of these runs that runs stand for, but have none yet: they became ready while
--- the flow's run was paused. Locks nothing. Called by resume_runs and _start_paused_steps.
+-- Return the tasks of these runs whose steps are runs that were not started yet: they became ready
+-- while the flow's run was paused. Locks nothing. Called by resume_runs and _start_paused_steps.
 create or replace function holdfast._paused_steps(p_run_ids uuid[]) returns holdfast._flow_step[]
 language plpgsql stable
 as $$
@@ -262,7 +262,7 @@ begin
             and coalesce(nullif(split_part(t.key, ':', 2), '')::int < s.next_task, true)
             and not holdfast._has_run(
                 holdfast.keyed_run_id(t.run_id::text, t.key || '#' || t.attempts))
-            and not exists (  -- which the first continued as
+            and not exists (  -- nor a run as which that one has continued
                 select from holdfast.runs r
                 where r.parent_run_id = t.run_id and r.parent_key = t.key
                     and r.status = 'running')

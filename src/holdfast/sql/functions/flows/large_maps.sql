@@ -1,10 +1,11 @@
 -- Maps whose results are too large together.
 
 -- Fail maps that have completed if a step, or the run's output, would be given more than 256 MiB of
--- results as one value: PostgreSQL's text ends at 1 GB, and who claims such a step would claim
--- nothing else. on_exhausted decides, as after a result that cannot be stored; the results are
--- deleted. A map takes them one by one, however many there are. The ends, entries and failures are
--- those of the caller, for _advance_flows. Notices are (topic, payload).
+-- results as one value: a text has 1 GB at most in PostgreSQL, and a claim of such a step would
+-- fail, with all else that it claims. on_exhausted decides, as after a result that cannot be
+-- stored; the results are deleted. Another map may take any number of them, as it takes them one by
+-- one. The ends, entries and failures are those of the caller, for _advance_flows. Notices are
+-- (topic, payload).
 -- Locks: expects the turn rows locked; as _skip_steps. Called by end_step_tasks.
 create or replace function holdfast._end_large_maps(
     p_now timestamptz, inout ends holdfast._step_end[], inout entries holdfast._flow_entry[],

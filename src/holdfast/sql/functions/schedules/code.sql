@@ -2,11 +2,11 @@
 
 -- Make the schedules of an app's code those of the database, unless newer code runs. A digest
 -- stands for all schedules of a code together. Of the digests that workers have given in the last
--- 90 seconds, the newest counts: the one that became current last; so it is if the database was
--- away, and nobody can tell that its workers are gone. `status` is 'current' (the
--- database has these schedules), 'written' (it has them now), 'superseded' (newer code runs,
--- nothing was changed). The other results name schedules: those that were added, changed, paused
--- because the code no longer has them, and resumed because it has them again.
+-- 90 seconds, the newest counts: the one that became current last. It counts for longer if its
+-- workers may still run, as after an absence of the database; see _can_tell_gone. `status` is
+-- 'current' (the database has these schedules), 'written' (it has them now), 'superseded' (newer
+-- code runs, nothing was changed). The other results name schedules: those that were added,
+-- changed, paused because the code no longer has them, and resumed because it has them again.
 --
 -- p_schedules is a JSON array of rows of `schedules`, each with the digest of its definition. A
 -- schedule whose digest is known is left as it is: users may have changed it. With p_restore, those

@@ -159,8 +159,8 @@ end $$;
 --
 -- What is declared counts as long as any worker declares it: while a release is replaced by the
 -- next, the subscriptions of both hold. One that no worker has declared for 90 seconds, while
--- others of the app are there, is paused by 'code', and resumed when a worker declares it again.
--- Not if the database was away meanwhile: nobody could declare it then.
+-- others of the app are there, is paused by 'code', and resumed when a worker declares it again. It
+-- is not paused if the database was away meanwhile: no worker could declare it then.
 -- The results are patterns: of those that were added, paused and resumed.
 -- Refuses what subscribe does. Locks: the subscriptions of the app, skipping what others hold.
 -- Called by workers.

@@ -34,7 +34,7 @@ end $$;
 
 -- Let a fork have the URLs that its log has as opened and not used, if the run that has them has
 -- ended: others have these URLs, and post to them. That run is the origin, or an earlier fork of
--- it, which is not seen as ended if it begins at the same moment.
+-- it. Of two forks that are made at once, the first keeps them.
 -- Locks: the webhooks. Called by fork_run and _copy_attempts.
 create or replace function holdfast._take_over_webhooks(p_new_run_id uuid) returns void
 language plpgsql

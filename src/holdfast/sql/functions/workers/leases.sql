@@ -59,8 +59,8 @@ begin
 end $$;
 
 -- Return the duties of maintenance that may have something to do within ten seconds; the services
--- of a worker do them. Each is one look through an index. `other releases` is none: workers of
--- several releases are signed on. Locks nothing. Called by heartbeat.
+-- of a worker do them. Each is one look through an index. `other releases` is not a duty: it says
+-- that workers of several releases are signed on. Locks nothing. Called by heartbeat.
 create or replace function holdfast._duties(p_now timestamptz, p_silent_seconds float8)
 returns text[]
 language plpgsql stable
@@ -257,10 +257,10 @@ as $$
             and w.heard_since <= p_now - p_seconds * interval '1 second')
 $$;
 
--- Return true if it can be told which code of an app is gone: one of its workers was heard for 90
--- seconds without a gap. After an absence of the database none was, and code that was not heard may
--- be back. Sweeps cannot tell; where nothing else serves the app, silence is believed. Locks
--- nothing. Called by declare_alerts, declare_subscriptions and ensure_schedules.
+-- Return true if silence proves that code of an app is gone: one of the app's workers was heard for
+-- 90 seconds without a gap. After an absence of the database none was, and code that was not heard
+-- meanwhile may still run. Sweeps do not count; if nothing else serves the app, silence is proof.
+-- Locks nothing. Called by declare_alerts, declare_subscriptions and ensure_schedules.
 create or replace function holdfast._can_tell_gone(p_app text, p_now timestamptz) returns boolean
 language sql stable
 as $$

@@ -48,9 +48,9 @@ class FlowNesting:
     def start(self, tables: Tables, now: int, tasks: list[tuple[UUID, str]]) -> list[Notice]:
         """Start a run for each task that is still there, and not paused.
 
-        Those of workflows come before those of flows.
-        A task fails for good if its flow does not exist or refuses the input, or if a rule refuses
-        the start. A run that ends at once may end the flow's run, whose other tasks are gone then.
+        Those of workflows come before those of flows. A task fails for good if its flow does not
+        exist or refuses the input, or if a rule refuses the start. A run that ends at once may end
+        the flow's run, whose other tasks are gone then.
         """
         rows = [tables.tasks[place] for place in tasks if place in tables.tasks]
         notices: list[Notice] = []
@@ -74,7 +74,7 @@ class FlowNesting:
         return notices + _end_tasks(tables, now, refused)
 
     def resume(self, tables: Tables, now: int, run_ids: list[UUID]) -> list[Notice]:
-        """Start the runs that are steps which became ready while the flow's run was paused."""
+        """Start the runs of steps that became ready while the flow's run was paused."""
         tasks = [
             task
             for run_id in run_ids
@@ -87,7 +87,7 @@ class FlowNesting:
 
 
 def _lacks_its_run(tables: Tables, task: TaskRow) -> bool:
-    """Return True if a task may begin that a run stands for, and that has none."""
+    """Return True for the task of a step that is a run, if it may begin and has no run yet."""
     row, index = known_step(tables, place_of(task)), split_key(task.key)[1]
     waits = index is not None and row is not None and index >= (row.next_task or index + 1)
     running = (
@@ -98,7 +98,7 @@ def _lacks_its_run(tables: Tables, task: TaskRow) -> bool:
     return (
         not waits
         and _run_id(task) not in tables.runs
-        and Parent(task.run_id, task.key, "cancel") not in running  # which the first continued as
+        and Parent(task.run_id, task.key, "cancel") not in running  # as which it continued
     )
 
 
