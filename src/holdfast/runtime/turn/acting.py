@@ -32,19 +32,19 @@ from holdfast.types import ANY_END, Finish, Notice, Suspend, TurnCommit
 # Members of enums are slow to look up on Python 3.11; these are looked up in every run.
 _RUNNING: Final = State.RUNNING
 _ENDING: Final = State.ENDING
-# In a row; then commits may be appended after entries of others, until one finds none before it.
+# After so many in a row, commits may follow entries of others, until one finds none before it.
 _CONFLICTS: Final = 3
 _TO_OTHERS: Final = frozenset({CHILD_CANCEL, SIGNAL_SENT})
 _type: Final = attrgetter("type")
 
 
 class Actor:
-    """What a turn does, and the effects that it has gathered since the last input.
+    """Decides what a run does, and gathers the effects since the last input.
 
-    `conflicts` counts those in a row, and `singly` is True while entries are committed one by one,
-    to find the one that the database refuses. `unstorable` is the error if the run's end cannot be
-    stored. `replies` are sent once the commit is durable. `beside` is made when the first
-    transaction has recorded a result.
+    `conflicts` counts the refused commits in a row. `singly` is True while entries are committed
+    one by one, to find the one that the database refuses. `unstorable` is the error if the run's
+    end cannot be stored. `replies` are sent once the commit is durable. `beside` is made when the
+    first transaction has recorded a result.
     """
 
     __slots__ = (
@@ -83,7 +83,7 @@ class Actor:
     # Effects
 
     def effects(self) -> Effects:
-        """Return the gathered effects, and begin with none for the next input."""
+        """Return the effects that were gathered, and forget them."""
         commit, start = self._commit, self._start
         self._commit, self._start = None, ()
         effects = Effects(

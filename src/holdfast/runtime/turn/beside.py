@@ -13,7 +13,7 @@ from holdfast.types import Event
 
 
 class Beside:
-    """The entries of transactions that the code was not fed yet, by their places in the log."""
+    """The entries of transactions that the code was not fed yet, in the order of the log."""
 
     __slots__ = ("_replayer", "entries")
 

@@ -1,7 +1,7 @@
-"""Where code that may have changed is compared with its log, and what it may not do then.
+"""Comparison of code that may have changed with its log, at each point at which it may differ.
 
-A function returns the first reason why the code may not do what it is about to do, None if it may.
-`divergence` has the reasons one by one.
+Most functions return the first reason why the code may not do what it is about to do, None if it
+may. `divergence` has the reasons one by one.
 """
 
 from __future__ import annotations

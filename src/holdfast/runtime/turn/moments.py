@@ -1,4 +1,4 @@
-"""What of a run is due, and when the next thing is: its timers, and attempts of its steps."""
+"""Timers of a run, and retries of its steps: which are due, and when the next one is."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What becomes of the entries of a commit that was not written.
 
-The code has seen them. Those of them that would be true in another order are kept.
+The code has seen them. Those that are also true in another order are kept.
 """
 
 from __future__ import annotations

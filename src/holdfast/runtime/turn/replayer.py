@@ -36,9 +36,10 @@ class Replayer:
     """Keeps a run's instance and its virtual log in step.
 
     The instance has been fed the whole virtual log, one event a drain. `broken` is the error for
-    something that a replay could not repeat: after it the code is fed nothing. While `needs_log` is
-    True there is no code: it needs the whole log to be built again. `checks` is True if the end of
-    the code is to be verified.
+    something that a replay could not repeat: after it the code is fed nothing. `unexplained` is
+    True while the log has calls that the code has not made. While `needs_log` is True there is no
+    code: it needs the whole log to be built again. `checks` is True if the end of the code is to be
+    verified.
     """
 
     __slots__ = (
@@ -83,7 +84,7 @@ class Replayer:
     def unseen(self, tail: Sequence[Event], first: int) -> Sequence[Event]:
         """Return which of the entries, read from index `first` on, follow the log of this run.
 
-        Also while a commit is in flight, or is to be sent: they are read again after it.
+        None do while a commit is in flight, or is to be sent: they are read again after it.
         """
         log = self.log
         skip = log.durable_length - first
@@ -143,7 +144,7 @@ class Replayer:
             self.broken = error
 
     def record_begun(self) -> None:
-        """Add to the log that transactions begin whose record follows their commit."""
+        """Record that transactions begin, if the log gets their results only after their commit."""
         steps = self.instance.steps
         calls = [call for call in steps.unbegun if steps.pending.get(call.key) is call]
         steps.unbegun.clear()
@@ -158,10 +159,7 @@ class Replayer:
             self.log.record(VALUE_RECORDED, key, text)
 
     def forget_commands(self) -> None:
-        """Drop the commands of a stuck run's code, and what was to begin: other code differs.
-
-        The handler of an update gives its commands before its answer, which is dropped with them.
-        """
+        """Drop the commands of a stuck run's code, and what was to begin: other code differs."""
         is_entity = isinstance(self._workflow, Entity)  # its state is kept with the answer
         self.log.fresh = without_commands(self.log.fresh, keeps_answers=is_entity)
 
@@ -264,7 +262,7 @@ class Replayer:
         self.instance.close()
 
     def _keep_live_from(self) -> None:
-        """Remember how many entries the code has seen, and which of its timers still hold."""
+        """Remember how many entries the code has seen, and the deadlines that still hold."""
         log = self.log
         self._live_from, self._deadlines = (
             log.durable_length,
@@ -298,7 +296,7 @@ class Replayer:
         is_new = len(log) <= 1  # no more than its first event
         if not is_new:
             log = in_delivery_order(log)
-        self.unexplained = False  # True: the log had calls that the code had not made
+        self.unexplained = False
         instance = self.instance = Instance(self._workflow, self._info, self.log.record)
         if deadlines:
             instance.timers.kept = deadlines

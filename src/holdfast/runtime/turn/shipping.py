@@ -1,6 +1,6 @@
-"""What a commit holds: how many of the entries that wait, what comes before them, which other runs.
+"""What a commit has: how many entries, whether it may follow unseen ones, which runs it touches.
 
-`Turn` asks this of a commit that is not an ordinary one.
+`Actor` asks this for a commit that is not an ordinary one. `Turn` asks what the log may not have.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def cut(
 ) -> int | None:
     """Return how many fresh entries are committed before all others, None if none must be.
 
-    These are what must not share a commit with a suspension or with the other entries. What makes
-    the cancel of a transaction certain must not: what follows waits for its end. What has raised
-    and ends in a later commit is then recorded before all else.
+    They are what must not share a commit with a suspension or with the other entries, such as what
+    makes the cancel of a transaction certain: what follows waits for its end. If code has raised
+    and its end is in a later commit, the first entry says so.
     """
     executing = executions.executing
     marks = [
@@ -57,7 +57,7 @@ def cut(
 
 
 def _raised(instance: Instance, later: Iterable[Event]) -> Iterator[str]:
-    """Yield a key for the run's own code, and for each handler that `later` says has raised."""
+    """Yield a key if the run's own code has raised, and one for each such handler in `later`."""
     if raised(instance) is not None:
         yield RAISED
     yield from handlers_that_raised(later)
@@ -96,11 +96,10 @@ def _targets(events: Iterable[Event]) -> Iterable[UUID]:
 def unrecorded(
     waiting: Sequence[Event], instance: Instance | None, clock: Callable[[], int]
 ) -> list[Event]:
-    """Return the ends of attempts among entries that the log may not have.
+    """Return the ends of attempts among the `waiting` entries, which the log may not have.
 
     With them is what the code recorded about itself, such as a result that does not fit. If the
-    code of an `instance` has raised, entries before them say so: what says how it ended is not in
-    the log.
+    code of an `instance` has raised, entries before them say so, as the log will not have its end.
     """
     ends = [
         without_mark(event)

@@ -125,7 +125,7 @@ class Turn:
     def step_completed(
         self, key: str, result: str, started_at: int, restored: Restored | None = None
     ) -> Effects:
-        """Record and deliver a step's result: JSON text, and that `restored` if it is known."""
+        """Record and deliver a step's result: JSON text, and `restored` if its value is known."""
         replayer = self._replayer
         call = replayer.executions.executing.pop(key, None)
         if call is None or replayer.closed:
@@ -154,9 +154,9 @@ class Turn:
     ) -> Effects:
         """Continue after a step whose own transaction has recorded its result.
 
-        It has added it to the log; without an `index` it has left it elsewhere, and the log lacks
-        it yet. The turn compares what it was called with, as in a replay, unless the attempt that
-        has ended made it itself: then it is `restored`.
+        The transaction has added it to the log at `index`. Without an index it has left it in
+        another place, and the log does not have it yet. The turn compares the arguments, as in a
+        replay, unless the attempt that has ended made the result itself: then it is `restored`.
         """
         replayer = self._replayer
         call = replayer.executions.executing.pop(key, None)
@@ -267,8 +267,8 @@ class Turn:
         """Deliver entries that others wrote, read from index `first` on.
 
         They are ignored if they do not follow the log of this turn, or if a commit is in flight:
-        the next conflict brings them again. If there are none where a transaction was told that its
-        record is, the log has lost them.
+        the next conflict brings them again. If there are none, although a transaction was told that
+        its record is there, the log has lost them.
         """
         replayer = self._replayer
         if self.lacks_entries and not tail and first == self.durable_length:
