@@ -36,9 +36,10 @@ class Limits(Group):
         It holds for what workers claim from now on; what runs already counts and is not stopped.
         It stays when workers start again, until their code declares something else than before.
         An activity's name may lack its app if only one app has live workers with it. A path of an
-        activity begins with a parameter that the client's app or a limit there is has, or with its
-        place: `input.0`. Raises InvalidInput unless one of the three is named, for a name that
-        means none or several, and for a parameter that is not known.
+        activity begins with one of its parameters, if the client's app has the activity or a limit
+        of it has the path, and otherwise with the parameter's place: `input.0`. Raises InvalidInput
+        unless one of the three is named, for a name that means none or several, and for a parameter
+        that is not known.
 
         ```python
         await client.limits.set(Limit(5), queue="mail")
@@ -161,7 +162,7 @@ class Limits(Group):
 
 
 def _in_arguments(path: str, known: Mapping[str, str]) -> str:
-    """Return a path that begins with the place of a parameter, or one that is known."""
+    """Return the path in the recorded arguments: a known one, or from the place of a parameter."""
     _, _, rest = path.partition(".")
     if path in known or not rest:
         return known.get(path, path)

@@ -1,4 +1,4 @@
-"""What JSON text has to do with types that have changed since it was written.
+"""JSON text, and types whose fields have changed since it was written.
 
 An added field with a default is the most usual change of a type. A log has the fingerprints of
 values from before it, which no new text gives: the texts without such fields are tried. A field

@@ -24,7 +24,7 @@ from holdfast.errors import (
     InvalidDatabaseURL,
 )
 
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # as a text: it has no such item
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"  # generic for types only
 
 # What a connection raises if it has ended or does not answer, in any state.
 LOST: Final = (OSError, asyncpg.InterfaceError, asyncpg.InternalClientError, asyncpg.PostgresError)

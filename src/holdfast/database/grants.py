@@ -126,10 +126,9 @@ async def grant(
 ) -> None:
     """Grant rights on what is holdfast's to roles, and to the roles that already work with it.
 
-    `names` are those of what its files make.
-
-    Call it in the transaction that changed the schema. Raises InsufficientRights for a role that
-    does not exist, or to which the caller may not grant anything.
+    `names` are those of what holdfast has made. Call it in the transaction that changed the schema.
+    Raises InsufficientRights for a role that does not exist, or to which the caller may not grant
+    anything.
     """
     holders = [row[0] for row in await connection.fetch(_HOLDERS, schema)]
     if not (roles or holders):

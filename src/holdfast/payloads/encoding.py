@@ -195,7 +195,7 @@ class Payloads:
         return words if sealed is text else sealed
 
     def open_words(self, words: str) -> str:
-        """Return words for people, opened; without their key, they say which one that is."""
+        """Return words for people, opened. Without their key, say which key they need."""
         if not words.startswith(ENVELOPE):
             return words
         text = self.open(words)

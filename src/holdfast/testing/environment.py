@@ -336,7 +336,7 @@ class Environment:
                 raise AssertionError(f"{what} of run {held_by} cannot be begun: {why}")
 
     def _words(self, run: RunRecord, words: str) -> str:
-        """Return words of a run that are stored as its app's codec leaves them."""
+        """Return words that the store has of a run, decoded by the codec of its app."""
         payloads = next((each.payloads for each in self.apps if each.name == run.app), None)
         return words if payloads is None else payloads.open_words(words)
 

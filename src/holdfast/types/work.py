@@ -265,8 +265,8 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     shard: int | None = None
 
 
-# What maintenance does, as far as an answer to a heartbeat says if there is something to do; and
-# what all workers respect as long as workers of several releases are signed on.
+# The duties of maintenance of which the answer to a heartbeat says if there is something to do.
+# "other releases" is not one: it says that workers of several releases are signed on.
 Duty: TypeAlias = Literal[
     "workers",
     "deadlines",

@@ -50,7 +50,7 @@ def is_key_path(path: str) -> bool:
 
 
 def shown_path(path: str, *, of_activity: bool) -> str:
-    """Return the path of a limit as code has it: that of an activity begins with a parameter.
+    """Return the path of a limit as code writes it: that of an activity begins with a parameter.
 
     >>> shown_path("input.k.order.id|input.a.1.id|input.1.id", of_activity=True)
     'input.order.id'

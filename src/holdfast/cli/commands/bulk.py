@@ -103,7 +103,7 @@ def act(
 def change_runs(
     method: str, verb: str, done: str, not_done: str, chosen: dict[str, Any], **options: Any
 ) -> None:
-    """Change the chosen runs by a method of `client.runs`, or by its twin for all of a filter.
+    """Change the named runs by a method of `client.runs`, or those of a filter by its `_all` twin.
 
     `done` and `not_done` say what became of a named run.
     """

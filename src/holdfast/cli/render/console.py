@@ -36,7 +36,7 @@ def console() -> Console:
 
 
 def table(*columns: Iterable[Column | str]) -> Table:
-    """Return a table without lines, with these columns; `folding` and the like make them."""
+    """Return a table without lines; `folding`, `whole` and `numbers` make columns."""
     from rich.table import Table
 
     return Table(*chain(*columns), box=None, pad_edge=False, header_style="dim")

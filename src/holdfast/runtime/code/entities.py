@@ -213,7 +213,7 @@ class _Caller:
         return method.result.decode(result)
 
     async def _answer(self, name: str, call: SentCall) -> msgspec.Raw | str:
-        """Wait for the answer to a call; look for one that another run is sent."""
+        """Wait for the answer to a call; if another run is sent it, look for it there."""
         run = self._run
         if run.ledger(LostAnswers).has(call.call_id):
             name = f"{name}.answer"

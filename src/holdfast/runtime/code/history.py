@@ -63,7 +63,7 @@ CALLS: Final = {
 }
 
 FAMILIES: Final = {kind: CALLS[command] for kind, command in COMMAND_OF.items()}
-"""Of the calls that entries end or take back; entries that are not here end a step, or a timer."""
+"""The family of a call, by the entries that end it or take it back; without steps and timers."""
 
 DECISIONS: Final = frozenset({APPROVAL_RESOLVED, WEBHOOK_RECEIVED})
 """Ends that stand even if the code takes the call back: what others decided is final."""

@@ -1,4 +1,4 @@
-"""Answers of entities that a copy of a log lacks: they go to the run that has made the calls."""
+"""Answers of entities that a copied log does not have: the run that made the calls gets them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Answer(msgspec.Struct):
 
 
 class LostAnswers(Ledger):
-    """Which calls of entities were copied, and which answers with them."""
+    """Which answers of entities were copied from the log of another run, and how far it goes."""
 
     __slots__ = ("_copied", "_history", "_until")
 
@@ -25,17 +25,18 @@ class LostAnswers(Ledger):
         self._until, self._copied = 0, frozenset[str | None]()
 
     def copy(self, events: Sequence[Event], until: int) -> None:
-        """Note what another run's log had when this one began, `until` which the copy reaches."""
-        answers = (read_signal(e.details or "") for e in events if e.type == SIGNAL_RECEIVED)
+        """Remember the answers among copied entries; the copy ends before index `until`."""
+        signals = (event for event in events if event.type == SIGNAL_RECEIVED)
+        answers = (read_signal(event.details or "") for event in signals)
         self._until = until
         self._copied = frozenset(
             _answered(each.input) for each in answers if each.signal_name == UPDATE_REPLY
         )
 
     def has(self, call_id: str) -> bool:
-        """Return True if nobody sends this run the answer to the call that its code has just made.
+        """Return True if this run is not sent the answer to the call that its code has just made.
 
-        Another run has made it, and has the answer, or will be sent it.
+        The call is a copy: the run that made it has the answer, or will be sent it.
         """
         return self._history.position < self._until and call_id not in self._copied
 

@@ -46,8 +46,8 @@ class ServiceContext(NamedTuple):
 class Service(ABC):
     """One duty, done again and again until stopped.
 
-    `duty` is its name in answers to heartbeats, None for one that they never name. It runs each
-    `_seconds`, or at `_intervals` of the worker's intervals.
+    `duty` is its name in answers to heartbeats, None for one that they never name. It runs every
+    `_seconds`, or if that is None, once in `_intervals` intervals of the worker.
     `_first_seconds` is how long it leaves a worker that starts to what is more urgent.
     """
 
