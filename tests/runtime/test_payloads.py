@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from holdfast.payloads import READABLE, AesGcm, Codecs, Payloads, Zlib, with_pay
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.types import NewSignal
-from holdfast.worker import Worker
+from holdfast.worker import Worker, WorkerOptions
 
 OLD, NEW = AesGcm.new_key(), AesGcm.new_key()
 SECRET = "card-4711"
@@ -313,6 +314,51 @@ async def test_a_reason_may_quote_an_encoded_payload(codec: AesGcm | None) -> No
             await worker.stop(grace=0)
             pay.fn = pay_in_error
         assert "ValueError: got {" in str(await client.why(run.run_id))
+
+
+@dataclass
+class UnknownCard:
+    """A card that newer code refuses, and says which."""
+
+    number: str
+
+    def __post_init__(self) -> None:
+        raise ValueError(f"no bank has {self.number}")
+
+
+async def test_why_an_activity_is_held_is_encoded() -> None:
+    """Fault: what newer code said of the arguments was stored readable."""
+
+    def make(kind: Any) -> App:
+        app = App("bank", payload_codec=AesGcm({"k1": OLD}))
+
+        async def print_card(card: Any) -> None: ...
+
+        print_card.__annotations__["card"] = kind
+        activity = app.activity(queue="printer")(print_card)
+
+        @app.workflow
+        async def pay(ctx: Context, card: str) -> None:
+            await activity({"number": card})
+
+        return app
+
+    store = MemoryStore()
+    async with Client(store=store, app=make(dict[str, str])) as client:
+        run = await client.start("pay", SECRET)
+        opened = with_payloads(store, Payloads(AesGcm({"k1": OLD})))
+        for kind, queue in ((dict[str, str], "default"), (UnknownCard, "printer")):
+            worker = Worker(make(kind), store, options=WorkerOptions(queues=(queue,)))
+            await worker.start()
+            async with asyncio.timeout(20):
+                while not (found := await opened.list_activities(run.run_id)) or (
+                    queue == "printer" and found[0].stuck is None
+                ):
+                    await asyncio.sleep(0.01)
+            await worker.stop(grace=0)
+        assert SECRET not in stored(store)
+        assert f"no bank has {SECRET}" in (found[0].stuck or "")
+        assert f"no bank has {SECRET}" in str(await client.why(run.run_id))
 
 
 async def test_the_environment_says_why_a_run_of_an_app_with_a_codec_is_stuck() -> None:

@@ -288,7 +288,7 @@ class Activities(OpenAttempts[ActivityExecution]):
         if execution.held is None:
             self._report(execution.activity_end, execution)
         else:
-            self._leave(execution.task, execution.held)
+            self._leave(execution.task, execution.held, quotes=True)
 
     def _report(self, end: ActivityEnd, execution: ActivityExecution | None = None) -> None:
         self._report_end(self._reporter, end, partial(self._reported, end, execution))
