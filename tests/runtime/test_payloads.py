@@ -359,6 +359,8 @@ async def test_why_an_activity_is_held_is_encoded() -> None:
         assert SECRET not in stored(store)
         assert f"no bank has {SECRET}" in (found[0].stuck or "")
         assert f"no bank has {SECRET}" in str(await client.why(run.run_id))
+    async with Client(store=store) as other:
+        assert ": (encrypted with key k1)" in str(await other.why(run.run_id))
 
 
 async def test_the_environment_says_why_a_run_of_an_app_with_a_codec_is_stuck() -> None:

@@ -6,7 +6,7 @@ sees the same value both times.
 
 from holdfast.codec._changed_fields import MOST_ADDED, removed_fields, texts_before_fields
 from holdfast.codec._contains import contains
-from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label, with_reason
+from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label, shown_words, with_reason
 from holdfast.codec._failures import decode_error, describe, encode_error, storable, summarize
 from holdfast.codec._models import is_model_type, lost_field
 from holdfast.codec._references import (
@@ -62,6 +62,7 @@ __all__ = [
     "removed_fields",
     "replace_references",
     "seal_label",
+    "shown_words",
     "storable",
     "summarize",
     "texts_before_fields",

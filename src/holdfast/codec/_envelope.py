@@ -44,6 +44,15 @@ def seal_label(text: str | bytes) -> str:
     return f"encrypted with key {', '.join(keys)}" if keys else f"encoded with {stages or '?'}"
 
 
+def shown_words(words: str) -> str:
+    """Return words for people, which may quote an encoded payload, or how they were encoded.
+
+    >>> shown_words("no bank has it"), shown_words('{"holdfast:codec":"zlib/1","data":""}')
+    ('no bank has it', '(encoded with zlib/1)')
+    """
+    return f"({seal_label(words)})" if words.startswith(ENVELOPE) else words
+
+
 def with_reason(data: bytes, reason: str) -> bytes:
     """Return an envelope that says why it could not be opened.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
+from holdfast.codec import shown_words
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.approvals import decide_action
 from holdfast.insight.limits import limits_text
@@ -81,7 +82,7 @@ def _activity(span: Span, found: OpenActivity, around: Surroundings) -> Reason:
     if found.stuck is not None:
         again = "soon" if found.visible_at <= now else ago(found.visible_at, now)
         return Reason(
-            f"{name}: it cannot be begun, and is tried again {again}: {found.stuck}",
+            f"{name}: it cannot be begun, and is tried again {again}: {shown_words(found.stuck)}",
             Action("start_worker", name=found.queue),
         )
     failed = f"attempt {span.attempts} failed: {span.failures[-1].error}" if span.failures else ""

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.codec import ENVELOPE, seal_label
+from holdfast.codec import shown_words
 from holdfast.insight.actions import Action
 from holdfast.insight.retries import plan_texts
 from holdfast.insight.serving import is_silent, live_workers, serves, thread_shortage
@@ -115,9 +115,7 @@ def _undelivered(spans: Sequence[Span], around: Surroundings) -> Iterator[str]:
 
 def _open(run: RunRecord, wait: Wait, spans: Sequence[Span], around: Surroundings) -> Explanation:
     if wait.stuck is not None:
-        sealed = wait.stuck.startswith(ENVELOPE)  # it may quote one
-        reason = f"({seal_label(wait.stuck)})" if sealed else wait.stuck
-        return _stuck(run, wait, reason, around)
+        return _stuck(run, wait, shown_words(wait.stuck), around)
     if wait.paused:
         return _paused(run, wait, spans, around)
     if around.flow is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from holdfast.codec import shown_words
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.flow_progress import StepProgress, raised
 from holdfast.insight.limits import limits_text
@@ -136,7 +137,7 @@ class _Reader:
             case "due":
                 return self._due(step, tasks)
             case "retrying" | "delayed" if tasks.stuck is not None:
-                return Reason(self._held(step, tasks, tasks.stuck))
+                return Reason(self._held(step, tasks, shown_words(tasks.stuck)))
             case "retrying":
                 return Reason(self._retrying(step, tasks))
             case "delayed":
