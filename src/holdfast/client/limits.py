@@ -39,7 +39,7 @@ class Limits(Group):
         activity begins with one of its parameters, if the client's app has the activity or a limit
         of it has the path, and otherwise with the parameter's place: `input.0`. Raises InvalidInput
         unless one of the three is named, for a name that means none or several, and for a parameter
-        that is not known.
+        that the client cannot know; ConfigurationError for one that the app's activity lacks.
 
         ```python
         await client.limits.set(Limit(5), queue="mail")
