@@ -12,7 +12,7 @@ from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.rows import AlertRow
-from holdfast.store.memory.tables import Tables, distinct, is_heard
+from holdfast.store.memory.tables import SILENCE, Tables, distinct, is_heard
 from holdfast.store.memory.topics import publish
 from holdfast.types import (
     AlertChange,
@@ -32,7 +32,6 @@ from holdfast.values.patterns import check_topic
 _SECOND: Final = 1_000_000
 _MINUTE: Final = 60 * _SECOND
 _LOOK: Final = 10 * _SECOND
-_SILENCE: Final = 90 * _SECOND  # after which a declaration no longer holds
 _MOST_STUCK: Final = 10_000
 
 
@@ -52,7 +51,7 @@ class MemoryAlerts(Part):
                 elif row.rule == rule:
                     row.heard_at = now
                 elif starting or (
-                    not is_heard(row.heard_at, now, _SILENCE) and tables.can_tell_gone(app, now)
+                    not is_heard(row.heard_at, now, SILENCE) and tables.can_tell_gone(app, now)
                 ):
                     row.rule, row.heard_at, row.look_at, row.differs_since = rule, now, now, None
                     changed.append(rule.name)
@@ -107,8 +106,8 @@ def is_due(look_at: int, now: int) -> bool:
 
 def _is_left(tables: Tables, now: int, app: str, row: AlertRow) -> bool:
     """Return True if the code of the alert's app does not have it any more."""
-    return not is_heard(row.heard_at, now, _SILENCE) and any(
-        tables.hears(worker.worker_id, now, _SILENCE)
+    return not is_heard(row.heard_at, now, SILENCE) and any(
+        tables.hears(worker.worker_id, now, SILENCE)
         and any(handler.startswith(f"{app}/") for handler in worker.handlers)
         for worker in tables.workers.values()
     )

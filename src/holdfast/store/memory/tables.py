@@ -55,7 +55,7 @@ from holdfast.types import (
     WorkerInfo,
 )
 
-_SILENCE: Final = 90_000_000  # µs: after that, code that no worker has declared is gone
+SILENCE: Final = 90_000_000  # µs: after that, code that no worker has declared is gone
 
 
 class Nesting(Protocol):
@@ -253,7 +253,7 @@ class Tables(msgspec.Struct):
             if each.worker_id not in self.sweeps_end
             and any(handler.startswith(f"{app}/") for handler in each.handlers)
         ]
-        return not serving or any(self.hears(each, now, _SILENCE) for each in serving)
+        return not serving or any(self.hears(each, now, SILENCE) for each in serving)
 
     def delete(self, run_ids: Collection[UUID]) -> None:
         """Delete runs that have ended, with all that is theirs."""

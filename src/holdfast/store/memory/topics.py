@@ -22,7 +22,7 @@ from holdfast.store.memory.queue_looks import find_queue
 from holdfast.store.memory.rows import DeliveryRow, SubscriptionRow
 from holdfast.store.memory.signals import has_signal
 from holdfast.store.memory.starts import start_run
-from holdfast.store.memory.tables import Tables, distinct
+from holdfast.store.memory.tables import SILENCE, Tables, distinct
 from holdfast.store.port import DELIVERIES_TOPIC, WORK_TOPIC, messages_topic
 from holdfast.types import (
     DeclaredSubscriptions,
@@ -48,7 +48,6 @@ from holdfast.webhooks import check_secret, check_url
 
 _SECOND: Final = 1_000_000
 _HOUR: Final = 3_600 * _SECOND
-_SILENCE: Final = 90 * _SECOND  # after which a declaration no longer holds
 _MOST_MATCH: Final = 8_192
 _MOST_ID: Final = 255
 
@@ -124,7 +123,7 @@ class MemoryTopics(Part):
                 row
                 for row in tables.subscriptions.values()
                 if row.app == app
-                and row.heard_at < now - _SILENCE
+                and row.heard_at < now - SILENCE
                 and row.paused_at is None
                 and tables.can_tell_gone(app, now)
             ]

@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.errors import InvalidInput
-from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.rows import NEVER
 from holdfast.store.memory.schedules.checks import check_app, check_schedule
 from holdfast.store.memory.schedules.rows import ScheduleSet
 from holdfast.store.memory.schedules.writing import begin, redefine, resume, told
-from holdfast.store.memory.tables import Tables
+from holdfast.store.memory.tables import SILENCE, Tables
 from holdfast.types import EnsuredSchedules, NewSchedule, Notice
-
-_LOST = to_micros(90.0)  # after so long without a word, no worker has a code any more
 
 
 def ensure(
@@ -40,7 +37,8 @@ def ensure(
                 return _write(tables, now, app, schedules), told(app)
             return EnsuredSchedules("current"), []
         if any(
-            each.is_current and (each.heard_at > now - _LOST or not tables.can_tell_gone(app, now))
+            each.is_current
+            and (each.heard_at > now - SILENCE or not tables.can_tell_gone(app, now))
             for each in sets.values()
         ):
             return EnsuredSchedules("superseded"), []
