@@ -142,14 +142,17 @@ class Limits(Group):
         return replace(rule, key=_in_arguments(rule.key, known), units=units)
 
     async def _known_paths(self, activity: str) -> dict[str, str]:
-        """Return the recorded paths of the limits of an activity by how they are shown."""
+        """Return the recorded paths of the limits of an activity by how they are shown.
+
+        Without those that an earlier release has set by hand: they lead nowhere.
+        """
         rules = [each.rule for each in await self.list()]
         return {
             shown_path(path, of_activity=True): path
             for rule in rules
             if (rule.scope, rule.name) == ("activity", activity)
             for path in (rule.key, rule.units)
-            if path
+            if path and (path.startswith("input.k.") or _begins_with_place(path))
         }
 
     async def _wake(self, queue: str | None) -> None:
@@ -166,12 +169,16 @@ def _in_arguments(path: str, known: Mapping[str, str]) -> str:
     _, _, rest = path.partition(".")
     if path in known or not rest:
         return known.get(path, path)
-    if not rest.partition(".")[0].isdecimal():
+    if not _begins_with_place(path):
         raise InvalidInput(
             f"{path}: this client does not know the parameters of the activity: give it the app, "
             "or begin with the place of the parameter, such as input.0"
         )
     return f"{path}|input.a.{rest}"
+
+
+def _begins_with_place(path: str) -> bool:
+    return path.partition(".")[2].partition(".")[0].isdecimal()
 
 
 _KINDS: dict[type[AnyLimit], LimitKind] = {

@@ -199,3 +199,13 @@ async def test_a_client_limits_an_activity_by_its_parameters(client: Client) -> 
     for key in ("input.name", "input.1.size"):
         assert await limits.remove(Limit, activity="print/draw", key=key)
     assert not await limits.remove(Limit, activity="print/draw", key="input.name")
+
+
+async def test_a_path_that_leads_nowhere_is_not_set_again(client: Client, store: Store) -> None:
+    """Fault: a limit that an earlier release had set by hand stayed without its key."""
+    limits = client.limits
+    await store.set_limit(Limit(1, key="input.name").rule("activity", "print/draw"))
+    with pytest.raises(InvalidInput, match=r"does not know .* such as input\.0"):
+        await limits.set(Limit(1, key="input.name"), activity="print/draw")
+    assert await limits.remove(Limit, activity="print/draw", key="input.name")
+    assert await limits.list() == []
