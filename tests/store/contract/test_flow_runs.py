@@ -15,12 +15,14 @@ from holdfast.store.port import Store
 from holdfast.types import (
     ANY_END,
     ClaimedTask,
+    DeclaredRules,
     Event,
     Finish,
     FlowShape,
     NewRun,
     Notice,
     RunFilter,
+    StartRules,
     StepShape,
 )
 from holdfast.values.ids import keyed_run_id
@@ -326,6 +328,31 @@ async def test_the_times_of_runs_count_from_a_delayed_start(
     assert await bob.claims() == []
     await clock.advance(1)
     assert set(await bob.claims()) == {a.run_id, d.run_id}
+
+
+async def test_a_run_that_waits_for_another_begins_no_earlier_than_the_delayed_start(
+    flows: Flows, store: Store, clock: Clock, bob: ManualWorker
+) -> None:
+    """Its time counts from the start, too."""
+    await store.declare_start_rules(
+        [DeclaredRules("order", 1, StartRules(singleton_conflict="queue"))]
+    )
+    await flows.define(run_step("a", timeout=5))
+    first = await flows.start(1)
+    second = await flows.start(2, delay_seconds=60.0)
+    child = await child_of(store, second, "a")
+    assert (child.due_at, child.deadline_at) == (None, None)
+    (task,) = (await bob.claim()).tasks
+    assert task.run_id == (await child_of(store, first, "a")).run_id
+    await bob.commit(task, then=Finish("completed", output="1"))
+    now = await store.now()
+    assert await bob.claims() == []
+    child = await child_of(store, second, "a")
+    await clock.advance(59)
+    assert await bob.claims() == []
+    await clock.advance(1)
+    assert await bob.claims() == [child.run_id]
+    assert child.deadline_at - now == 65 * SECOND
 
 
 async def test_a_start_in_the_past_leaves_runs_their_time(flows: Flows, store: Store) -> None:

@@ -127,11 +127,17 @@ begin
             select k.ctid, k.kind from holdfast.tasks k where k.run_id = a.run_id offset 0
         ) as k
         where t.ctid = k.ctid and k.kind in ('step', 'workflow')
+    ), waiting as (
+        update holdfast.singleton_waits w
+        set visible_at = w.visible_at + a.delay
+        from all_later a
+        where w.run_id = a.run_id
     )
     update holdfast.runs r
     set due_at = coalesce(r.due_at, p_now) + a.delay, deadline_at = r.deadline_at + a.delay
     from all_later a
-    where r.run_id = a.run_id and a.is_step and a.delay > interval '0' and r.status = 'running';
+    where r.run_id = a.run_id and a.is_step and a.delay > interval '0' and r.status = 'running'
+        and not exists (select from holdfast.singleton_waits w where w.run_id = r.run_id);
 end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map

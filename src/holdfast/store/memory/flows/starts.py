@@ -16,6 +16,7 @@ from holdfast.store.memory.flows.rows import Place
 from holdfast.store.memory.flows.shapes import newest_shape
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.rows import END, NEVER, TURN, Parent, ShapeRow
+from holdfast.store.memory.start_rules import postpone_waiting
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Tables
 from holdfast.types import NewRun, Notice, StartedRun
@@ -144,10 +145,11 @@ def _start_later(tables: Tables, run_id: UUID, delay: int) -> None:
     for child_id in tables.children[run_id]:
         _start_later(tables, child_id, delay)
         child = tables.runs[child_id]
-        if delay > 0 and child.status == "running":
-            child.due_at = (child.due_at or child.created_at) + delay
-            if child.deadline_at is not None:
-                child.deadline_at += delay
+        if postpone_waiting(tables, child, delay) or delay <= 0 or child.status != "running":
+            continue
+        child.due_at = (child.due_at or child.created_at) + delay
+        if child.deadline_at is not None:
+            child.deadline_at += delay
 
 
 def _roots(tables: Tables, new: NewRun) -> list[Place]:
