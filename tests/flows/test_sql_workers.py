@@ -109,12 +109,13 @@ def test_a_map_has_a_task_for_each_element_and_its_results_in_order(hand: Hand) 
     assert hand.run(run_id)["output"] == {"total": 12}
 
 
-def complete_with_much(hand: Hand, run_id: UUID, step: str, *, last: bool = True) -> None:
-    """Complete a map of two elements with some 300 MB, or all but the `last` element."""
+def complete_with_much(
+    hand: Hand, run_id: UUID, step: str, size: int = 300_000_000, *, last: bool = True
+) -> None:
+    """Complete a map of two elements with much, or all but the `last` element."""
     assert hand.complete(run_id, step, 1, 1) == "recorded"
-    hand.connection.execute(
-        "update holdfast.step_tasks set output = to_json(repeat('x', 300000000))"
-    )
+    query = "update holdfast.step_tasks set output = to_json(repeat('x', %s)) where step_slug = %s"
+    hand.connection.execute(query, (size, step))
     if last:
         assert hand.complete(run_id, step, 2) == "recorded"
 
@@ -157,6 +158,19 @@ def test_a_map_over_results_takes_them_whatever_they_come_to(hand: Hand) -> None
     complete_with_much(hand, run_id, "each", last=False)
     query = "select * from holdfast._large_maps(array[(%s, 'big@1', 'each', 'completed')"
     assert hand.rows(query + "::holdfast._step_end])", run_id) == []
+
+
+def test_a_condition_about_more_than_jsonb_holds_cannot_be_judged(hand: Hand) -> None:
+    """The end of the last element was undone, again and again."""
+    hand.define("big", ("list", []))
+    hand.add("big", "each", ["list"], step_type="map")
+    hand.add("big", "all", ["each"], required_input_pattern="{}")
+    run_id = hand.start("big", "x" * 16_000_000)
+    hand.work("big")
+    hand.complete(run_id, "list", [1, 2])
+    hand.work("big")
+    complete_with_much(hand, run_id, "each", 260_000_000)
+    assert hand.run(run_id)["error"]["message"] == "Condition cannot be judged"
 
 
 def test_empty_maps_complete_at_once_to_the_end_of_the_run(hand: Hand) -> None:

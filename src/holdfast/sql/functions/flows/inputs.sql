@@ -124,6 +124,6 @@ begin
     return (v_step.required_input_pattern is null or v_input @> v_step.required_input_pattern)
         and (v_step.forbidden_input_pattern is null
             or not v_input @> v_step.forbidden_input_pattern);
-exception when data_exception then
+exception when data_exception or program_limit_exceeded then
     return null;
 end $$;
