@@ -15,16 +15,22 @@ from .schedule_actors import new_schedule
 
 A, B = new_schedule("shop/a"), new_schedule("shop/b")
 CHANGED = new_schedule("shop/a", when=When(every_seconds=7))
+HANDLERS = ("shop/order@1",)
 
 
-async def ensure(store: Store, *schedules: NewSchedule, app: str = "shop") -> EnsuredSchedules:
+async def ensure(
+    store: Store, *schedules: NewSchedule, app: str = "shop", starting: bool = False
+) -> EnsuredSchedules:
     """Do what a worker does that has these schedules in its code."""
-    return (await store.ensure_schedules(app, schedules_digest(schedules), schedules))[0]
+    digest = schedules_digest(schedules)
+    return (await store.ensure_schedules(app, digest, schedules, restore=starting))[0]
 
 
-async def heard(store: Store, worker: ManualWorker, started_at: int) -> None:
+async def heard(
+    store: Store, worker: ManualWorker, started_at: int, handlers: tuple[str, ...] = HANDLERS
+) -> None:
     """Let a worker of the app be heard."""
-    info = worker.info(started_at=started_at, handlers=("shop/order@1",))
+    info = worker.info(started_at=started_at, handlers=handlers)
     await store.heartbeat(info, [], lease_seconds=30, interval_seconds=10)
 
 
@@ -134,34 +140,52 @@ async def test_values_that_are_not_allowed_are_refused(store: Store) -> None:
     assert await store.list_schedules() == []
 
 
+@pytest.mark.parametrize("handlers", [HANDLERS, ()])
 async def test_newer_code_counts_although_the_database_was_away(
-    store: Store, ann: ManualWorker, clock: Clock
+    store: Store, ann: ManualWorker, clock: Clock, handlers: tuple[str, ...]
 ) -> None:
     """Nobody could say that it is there. Who was heard since then for long knows who is gone."""
     await ensure(store, A, B)
     await ensure(store, CHANGED)
     started_at = await store.now()
-    await heard(store, ann, started_at)
+    await heard(store, ann, started_at, handlers)
     await clock.advance(100)
+    assert await ensure(store, A, B) == EnsuredSchedules("superseded")  # before it is heard itself
     for _ in range(2):
-        await heard(store, ann, started_at)
-        assert await ensure(store, A, B) == EnsuredSchedules("superseded")
+        await heard(store, ann, started_at, handlers)
+        for starting in (False, True):
+            answer = await ensure(store, A, B, starting=starting)
+            assert answer == EnsuredSchedules("superseded")
         await clock.advance(10)
     assert await ensure(store, CHANGED) == EnsuredSchedules("current")
     assert await paused(store) == {"shop/a": None, "shop/b": "code"}
     for _ in range(10):
         await clock.advance(10)
-        await heard(store, ann, started_at)
+        await heard(store, ann, started_at, handlers)
     assert (await ensure(store, A, B)).status == "written"
 
 
-async def test_older_code_counts_where_only_sweeps_work(
+async def test_older_code_that_starts_counts_after_all_workers_were_killed(
     store: Store, ann: ManualWorker, clock: Clock
+) -> None:
+    """A roll-back need not wait until a worker was heard for long."""
+    await ensure(store, A, B)
+    await ensure(store, CHANGED)
+    await heard(store, ann, await store.now())
+    await clock.advance(91)
+    assert (await ensure(store, A, B, starting=True)).status == "written"
+
+
+@pytest.mark.parametrize("was_killed", [False, True])
+async def test_older_code_counts_where_only_sweeps_work(
+    store: Store, ann: ManualWorker, bob: ManualWorker, clock: Clock, was_killed: bool
 ) -> None:
     """They are never heard for long."""
     await ensure(store, A, B)
     await ensure(store, CHANGED)
+    if was_killed:
+        await heard(store, bob, await store.now())
     await clock.advance(91)
-    info = ann.info(started_at=await store.now(), handlers=("shop/order@1",))
+    info = ann.info(started_at=await store.now(), handlers=HANDLERS)
     await store.begin_sweep(info, seconds=50)
     assert (await ensure(store, A, B)).status == "written"

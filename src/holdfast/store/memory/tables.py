@@ -245,15 +245,23 @@ class Tables(msgspec.Struct):
             and self.heard_since[info.worker_id] <= now - span
         )
 
-    def can_tell_gone(self, app: str, now: int) -> bool:
+    def can_tell_gone(self, app: str, now: int, *, starting: bool = False) -> bool:
         """Return True if silence proves that code of an app is gone; see `_can_tell_gone`."""
+        since = self.heard_since
         serving = [
-            each.worker_id
+            each
             for each in self.workers.values()
-            if each.worker_id not in self.sweeps_end
-            and any(handler.startswith(f"{app}/") for handler in each.handlers)
+            if not each.handlers or any(name.startswith(f"{app}/") for name in each.handlers)
         ]
-        return not serving or any(self.hears(each, now, SILENCE) for each in serving)
+        if not serving or any(self.hears(each.worker_id, now, SILENCE) for each in serving):
+            return True
+        believes = starting or any(
+            each.worker_id in self.sweeps_end and is_heard(each.heard_at, now, SILENCE // 2)
+            for each in serving
+        )
+        return believes and not any(
+            since[each.worker_id] > max(each.started_at, now - SILENCE) for each in serving
+        )
 
     def delete(self, run_ids: Collection[UUID]) -> None:
         """Delete runs that have ended, with all that is theirs."""

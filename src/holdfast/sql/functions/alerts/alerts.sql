@@ -38,7 +38,7 @@ begin
             where a.app = p_app and a.name = v_new.name
                 and not holdfast._is_heard(a.heard_at, v_now, 15);
         elsif p_starting or not holdfast._is_heard(v_old.heard_at, v_now, 90)
-            and holdfast._can_tell_gone(p_app, v_now)
+            and holdfast._can_tell_gone(p_app, v_now, false)
         then
             update holdfast.alerts a
             set kind = v_new.kind, subject = v_new.subject, threshold = v_new.threshold,

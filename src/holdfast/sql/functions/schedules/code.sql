@@ -9,8 +9,8 @@
 -- changed, paused because the code no longer has them, and resumed because it has them again.
 --
 -- p_schedules is a JSON array of rows of `schedules`, each with the digest of its definition. A
--- schedule whose digest is known is left as it is: users may have changed it. With p_restore, those
--- that were deleted are created again.
+-- schedule whose digest is known is left as it is: users may have changed it. With p_restore, which
+-- workers give when they start, those that were deleted are created again.
 --
 -- Refuses values that are not allowed, and the name of a schedule that did not come from code
 -- (22004, 22023).
@@ -62,7 +62,7 @@ begin
     if v_is_current is false and exists (
         select from holdfast.schedule_sets c
         where c.app = p_app and c.is_current and (c.heard_at > v_now - interval '90 seconds'
-            or not holdfast._can_tell_gone(p_app, v_now)))
+            or not holdfast._can_tell_gone(p_app, v_now, p_restore)))
     then
         status := 'superseded';
         return;

@@ -211,7 +211,7 @@ begin
         where s.subscription_id in (
             select o.subscription_id from holdfast.subscriptions o
             where o.app = p_app and o.heard_at < v_now - interval '90 seconds'
-                and o.paused_at is null and holdfast._can_tell_gone(o.app, v_now)
+                and o.paused_at is null and holdfast._can_tell_gone(o.app, v_now, false)
             for update skip locked)
         returning s.pattern
     )

@@ -233,8 +233,8 @@ begin
 end $$;
 
 -- Return true if a worker was heard at about this time: at most so many seconds ago, or ahead,
--- because the database's clock may have been set back. Called by heartbeat, _duties,
--- claim_tasks, _is_heard_without_gap, _silent_workers, ensure_schedules, sample_load, unserved,
+-- because the database's clock may have been set back. Called by heartbeat, _duties, claim_tasks,
+-- _is_heard_without_gap, _can_tell_gone, _silent_workers, ensure_schedules, sample_load, unserved,
 -- declare_alerts, _seen_of, _workers_of_build, _needed_for and _is_left.
 create or replace function holdfast._is_heard(
     p_heard_at timestamptz, p_now timestamptz, p_seconds float8
@@ -257,16 +257,23 @@ as $$
             and w.heard_since <= p_now - p_seconds * interval '1 second')
 $$;
 
--- Return true if silence proves that code of an app is gone: one of the app's workers was heard for
--- 90 seconds without a gap. After an absence of the database none was, and code that was not heard
--- meanwhile may still run. Sweeps do not count; if nothing else serves the app, silence is proof.
+-- Return true if silence proves that code of an app is gone: one of its workers was heard for 90
+-- seconds without a gap. After an absence of the database none was, and code that was not heard may
+-- be back. A worker that starts and a sweep cannot wait for so long: they believe the silence
+-- unless a worker had a gap since. A worker without handlers may be one of any app.
 -- Locks nothing. Called by declare_alerts, declare_subscriptions and ensure_schedules.
-create or replace function holdfast._can_tell_gone(p_app text, p_now timestamptz) returns boolean
+create or replace function holdfast._can_tell_gone(
+    p_app text, p_now timestamptz, p_starting boolean
+) returns boolean
 language sql stable
 as $$
-    select coalesce(bool_or(holdfast._is_heard_without_gap(w.worker_id, p_now, 90)), true)
+    select coalesce(bool_or(holdfast._is_heard_without_gap(w.worker_id, p_now, 90))
+        or (p_starting
+            or bool_or(w.ends_at is not null and holdfast._is_heard(w.heard_at, p_now, 45)))
+        and not bool_or(w.heard_since > greatest(w.started_at, p_now - interval '90 seconds')),
+        true)
     from holdfast.workers w
-    where w.ends_at is null and exists (
+    where w.handlers = '{}' or exists (
         select from unnest(w.handlers) as h (handler)
         where starts_with(h.handler, p_app || '/'))
 $$;

@@ -38,7 +38,10 @@ def ensure(
             return EnsuredSchedules("current"), []
         if any(
             each.is_current
-            and (each.heard_at > now - SILENCE or not tables.can_tell_gone(app, now))
+            and (
+                each.heard_at > now - SILENCE
+                or not tables.can_tell_gone(app, now, starting=restore)
+            )
             for each in sets.values()
         ):
             return EnsuredSchedules("superseded"), []
