@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,6 +113,7 @@ def generate(module: str) -> str:
                 for each in SOURCES
                 if each.twin != module
             ),
+            *_imports_for_types(node for _, node in nodes),
             *dict.fromkeys(ast.unparse(node) for _, node in nodes if _is_typevar(node)),
             *(line for each in sources for line in _twin(each)),
         )
@@ -225,6 +227,14 @@ def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> s
         return None
     first = textwrap.fill(text.splitlines()[0], WIDTH)
     return f'"""{first}\n"""' if "\n" in first else f'"""{first}"""'
+
+
+def _imports_for_types(nodes: Iterable[ast.stmt]) -> list[str]:
+    """Return the block of imports that only type checkers see, if the sources have any."""
+    blocks = (node for node in nodes if isinstance(node, ast.If))
+    seen = (node.body for node in blocks if ast.unparse(node.test) == "TYPE_CHECKING")
+    lines = [f"    {ast.unparse(part)}" for body in seen for part in body]
+    return ["if TYPE_CHECKING:", *lines, ""] if lines else []
 
 
 def _is_typevar(node: ast.stmt) -> bool:

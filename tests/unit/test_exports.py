@@ -31,11 +31,19 @@ def test_the_package_alone_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == ""
 
 
-def test_a_client_of_a_database_imports_neither_a_worker_nor_the_store_in_memory() -> None:
-    code = (
-        "import sys, holdfast.client, holdfast.store.postgres\n"
-        "print(*{'holdfast.worker', 'holdfast.runtime', 'holdfast.store.memory'} & {*sys.modules})"
-    )
+SELDOM = {
+    "holdfast.insight.timeline",
+    "holdfast.insight.why",
+    "holdfast.runtime",
+    "holdfast.store.memory",
+    "holdfast.worker",
+}
+
+
+@pytest.mark.parametrize("client", ["client", "sync"])
+def test_a_client_of_a_database_imports_nothing_that_few_programs_need(client: str) -> None:
+    code = f"import sys, holdfast.{client}, holdfast.store.postgres\n"
+    code += f"print(*{SELDOM} & {{*sys.modules}})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
 

@@ -43,13 +43,14 @@ from holdfast.definitions.starts import (
     TransactionOptions,
 )
 from holdfast.insight.spans import Timeline
-from holdfast.insight.timeline import read_timeline
-from holdfast.insight.why import Explanation, explain_run
 from holdfast.payloads import Codecs, LargePayloads, large_payloads_of, payloads_of
 from holdfast.store.port import Store, refusal
 from holdfast.types import Delivery, NewRun, StartedRun
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.suggestions import missing_attribute
+
+if TYPE_CHECKING:
+    from holdfast.insight.why import Explanation
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -456,6 +457,8 @@ class Client:
         print(found.because, [action.do for action in found.actions])
         ```
         """
+        from holdfast.insight.why import explain_run  # many modules, which few programs need
+
         record = await get_record(self._session, await self._session.newest_of(run))
         return await explain_run(self._session.store, record)
 
@@ -470,6 +473,8 @@ class Client:
             print(span.kind, span.label, span.outcome)
         ```
         """
+        from holdfast.insight.timeline import read_timeline
+
         record = await get_record(self._session, await self._session.newest_of(run))
         return await read_timeline(self._session.store, record)
 

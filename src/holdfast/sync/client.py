@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Never, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import TYPE_CHECKING, Never, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
@@ -14,7 +14,6 @@ from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.starts import StartAndWaitOptions, StartManyOptions, StartOptions, ToStart
 from holdfast.insight.spans import Timeline
-from holdfast.insight.why import Explanation
 from holdfast.payloads import Codecs, LargePayloads
 from holdfast.store.port import Store
 from holdfast.sync.base import SyncBase, Target
@@ -40,6 +39,9 @@ from holdfast.sync.schedules import SyncSchedules
 from holdfast.sync.topics import SyncTopics
 from holdfast.types import Delivery
 from holdfast.values.durations import Duration
+
+if TYPE_CHECKING:
+    from holdfast.insight.why import Explanation
 
 In = TypeVar("In")
 Out = TypeVar("Out")
