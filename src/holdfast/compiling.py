@@ -12,7 +12,6 @@ from typing import Literal, Protocol
 from holdfast.errors import ConfigurationError
 from holdfast.flows import differences, find_circle, flows_run, shape_hash
 from holdfast.store.port import Store
-from holdfast.store.shards import shards_of
 from holdfast.store.shared_calls import persist
 from holdfast.types import EnsuredFlow, FlowShape, Notice, Value
 from holdfast.values.composing import compose
@@ -101,6 +100,8 @@ async def _refuse_circles(store: Store, shapes: Iterable[FlowShape]) -> None:
 
 async def _check(store: Store, shape: FlowShape) -> CompiledFlow:
     """Compare a flow with what each shard has: the first that differs is told, or lacks it."""
+    from holdfast.store.shards import shards_of  # a worker of one database needs none of it
+
     shards, found = shards_of(store), list[FlowShape | None]()
     if shards is None:
         found.append(await store.get_flow(shape.name, shape.version))

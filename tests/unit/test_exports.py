@@ -36,6 +36,7 @@ SELDOM = {
     "holdfast.insight.why",
     "holdfast.runtime",
     "holdfast.store.memory",
+    "holdfast.store.shards",
     "holdfast.worker",
 }
 
