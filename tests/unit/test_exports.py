@@ -49,6 +49,12 @@ def test_a_client_of_a_database_imports_nothing_that_few_programs_need(client: s
     assert done.stdout.strip() == ""
 
 
+def test_a_worker_of_one_database_does_not_import_the_store_over_several() -> None:
+    code = "import sys, holdfast.worker; print(*{'holdfast.store.shards'} & {*sys.modules})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
 def test_no_module_hides_a_public_name() -> None:
     """Python sets a module on its package when it is imported, before or after the name."""
     assert [name for name in holdfast.__all__ if find_spec(f"holdfast.{name}")] == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.compiling import compile_flows
 from holdfast.definitions.app import App
@@ -18,7 +18,6 @@ from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.declaring import CodeAlerts, CodeSchedules, CodeSubscriptions
 from holdfast.worker.services.deliverer import Deliverer
-from holdfast.worker.services.forwarder import Forwarder
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
@@ -27,6 +26,9 @@ from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.unserved import Unserved
 from holdfast.worker.services.upkeep import FreedKeys, OldKeys, QueueUpkeep, UnusedLimits
 from holdfast.worker.shard import Shard, is_home
+
+if TYPE_CHECKING:
+    from holdfast.worker.services.forwarder import Forwarder
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -61,7 +63,7 @@ class Duties:
         self.deadlines: Final = Deadlines(context)
         self.scheduler: Final = Scheduler(context)
         self.deliverer: Final = Deliverer(context)
-        self.forwarder: Final = None if shard is None else Forwarder(context, shard.members)
+        self.forwarder: Final = None if shard is None else _forwarder(context, shard)
         self._services: Sequence[Service] = [
             Reaper(context, silent_seconds=options.silent_seconds),
             self.deadlines,
@@ -124,3 +126,10 @@ class Duties:
         """Run every service once, now."""
         for service in self._services:
             await service.run_once()
+
+
+def _forwarder(context: ServiceContext, shard: Shard) -> Forwarder:
+    # Here, because it imports the store over several databases, and few workers have several.
+    from holdfast.worker.services.forwarder import Forwarder
+
+    return Forwarder(context, shard.members)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.store.port import Store
-from holdfast.store.shards import Members, shards_of
+
+if TYPE_CHECKING:
+    from holdfast.store.shards import Members
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -32,6 +34,8 @@ class Shard(NamedTuple):
     @property
     def members(self) -> Members:
         """The databases of all shards. Raises ConfigurationError for a store of one."""
+        from holdfast.store.shards import shards_of
+
         members = shards_of(self.store)
         if members is None:
             raise ConfigurationError("the store of a shard's worker is over all shards")

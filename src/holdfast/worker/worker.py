@@ -41,7 +41,6 @@ from holdfast.store.port import (
     Store,
     worker_topic,
 )
-from holdfast.store.shards import NO_OBJECTS
 from holdfast.store.shared_calls import Notifier
 from holdfast.types import Heartbeat, Lease, Release, WorkerInfo
 from holdfast.values.durations import Duration, seconds
@@ -518,6 +517,8 @@ def _introduce(app: App, options: WorkerOptions, shard: Shard | None) -> WorkerI
     Raises ConfigurationError for an app that has nothing to run, or that cannot have shards.
     """
     if shard is not None and app.payloads is not None and app.payloads.large is not None:
+        from holdfast.store.shards import NO_OBJECTS
+
         raise ConfigurationError(NO_OBJECTS)
     if not app.handlers() and not app.consumers:
         raise ConfigurationError(

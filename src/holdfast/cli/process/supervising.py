@@ -25,7 +25,6 @@ from holdfast.database.resolve import Database
 from holdfast.errors import DatabaseError
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
-from holdfast.store.shards import shards_of
 
 logger = logging.getLogger("holdfast.supervisor")
 
@@ -332,6 +331,8 @@ async def reap_child(store: Store, child: Child) -> None:
     """Sign off the worker of a child that has died, whichever shard it served."""
     if child.worker_id is None:
         return
+    from holdfast.store.shards import shards_of
+
     if (members := shards_of(store)) is None:
         _, notices = await store.reap_workers(worker_ids=[child.worker_id])
     else:
