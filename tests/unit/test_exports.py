@@ -32,8 +32,10 @@ def test_the_package_alone_imports_nothing_heavy() -> None:
 
 
 SELDOM = {
+    "gzip",
     "holdfast.insight.timeline",
     "holdfast.insight.why",
+    "holdfast.retention",
     "holdfast.runtime",
     "holdfast.store.memory",
     "holdfast.store.shards",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Group
 from holdfast.errors import ConfigurationError, RunExists, RunNotFound
-from holdfast.retention import Archive, ArchivedRun, ArchiveEntry
 from holdfast.types import RunRecord
 from holdfast.values.durations import Duration
 from holdfast.values.retention import DEFAULT_RETENTION_SECONDS, kept_seconds
+
+if TYPE_CHECKING:
+    from holdfast.retention import Archive, ArchivedRun, ArchiveEntry
 
 
 class Archives(Group):

@@ -17,7 +17,6 @@ from holdfast.definitions.startable import AnyStartable
 from holdfast.details import ValueSet
 from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.insight.flow_progress import StepProgress, progress_without_tasks
-from holdfast.retention.viewing import archived_store
 from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, RunRecord
 
@@ -59,6 +58,8 @@ async def store_of(session: Session, run_id: UUID) -> Store:
         return session.store
     if (archived := await session.archived(run_id)) is None:
         raise RunNotFound(run_id)
+    from holdfast.retention.viewing import archived_store
+
     return session.viewed(await archived_store(archived, session.store))
 
 

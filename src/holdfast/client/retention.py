@@ -6,7 +6,6 @@ import builtins
 from collections.abc import AsyncGenerator
 
 from holdfast.client.session import Group
-from holdfast.retention.deletion import sweep_batches
 from holdfast.types import SweeperState, SweepShare, Swept
 
 
@@ -59,6 +58,8 @@ class Retention(Group):
             print(batch.deleted)
         ```
         """
+        from holdfast.retention.deletion import sweep_batches
+
         store, archive = self._session.store, await self._session.archive()
         async for swept in sweep_batches(store, archive):
             yield swept

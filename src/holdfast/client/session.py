@@ -19,7 +19,6 @@ from holdfast.definitions.app import App
 from holdfast.definitions.caller import refuse_in_workflow
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, PayloadStore, with_payloads
-from holdfast.retention import Archive, ArchivedRun, open_archive
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.store.receiver import Receiver
@@ -40,6 +39,7 @@ from holdfast.types import (
 )
 
 if TYPE_CHECKING:
+    from holdfast.retention import Archive, ArchivedRun
     from holdfast.tracing.client import ClientTracer
 
 _LEAST_READ: Final = 64 * 1024  # bytes of one stream in a call that reads many
@@ -232,6 +232,8 @@ class Session:
         """
         if self.narrowing is not None:
             return await self.narrowing.archive()
+        from holdfast.retention import open_archive
+
         parts = self._live
         if parts.archive is None:
             parts.archive = open_archive(None if self.app is None else self.app.archive)

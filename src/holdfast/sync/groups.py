@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Generator, Mapping, Sequence
 from datetime import datetime
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 from uuid import UUID
 
 from msgspec import UNSET
@@ -28,7 +28,6 @@ from holdfast.compiling import CompiledFlow
 from holdfast.definitions.app import App
 from holdfast.definitions.limits import AnyLimit
 from holdfast.insight.approvals import OpenApproval
-from holdfast.retention import ArchivedRun, ArchiveEntry
 from holdfast.sync.base import SyncGroup
 from holdfast.types import (
     AlertInfo,
@@ -47,6 +46,9 @@ from holdfast.types import (
     WorkerInfo,
 )
 from holdfast.values.durations import Duration
+
+if TYPE_CHECKING:
+    from holdfast.retention import ArchivedRun, ArchiveEntry
 
 E = TypeVar("E")
 
