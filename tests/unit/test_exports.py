@@ -32,14 +32,17 @@ def test_the_package_alone_imports_nothing_heavy() -> None:
 
 
 SELDOM = {
+    "fractions",
     "gzip",
     "holdfast.insight.timeline",
     "holdfast.insight.why",
     "holdfast.retention",
     "holdfast.runtime",
+    "holdfast.schedules",
     "holdfast.store.memory",
     "holdfast.store.shards",
     "holdfast.worker",
+    "zoneinfo",
 }
 
 

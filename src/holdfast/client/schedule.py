@@ -8,7 +8,6 @@ from typing import cast
 from uuid import UUID
 
 from holdfast.codec import decoder
-from holdfast.schedules import next_ticks
 from holdfast.types import (
     JSON,
     Bucket,
@@ -137,6 +136,8 @@ class ScheduleInfo:
         They are fewer if the schedule ends. Raises ConfigurationError if this machine cannot
         evaluate its expression.
         """
+        from holdfast.schedules import next_ticks
+
         return [to_datetime(at) for at in next_ticks(self.when, to_micros(after), count)]
 
 

@@ -36,7 +36,6 @@ from holdfast.definitions.senders import check_overlap_of, send_target
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError, ScheduleChanged, ScheduleExists, UnknownSchedule
-from holdfast.schedules import Moment
 from holdfast.store.shared_calls import persist
 from holdfast.types import (
     CancelledBackfills,
@@ -47,6 +46,7 @@ from holdfast.types import (
     SendTarget,
     Target,
 )
+from holdfast.values.moments import Moment
 from holdfast.values.texts import check_text
 
 In = TypeVar("In")

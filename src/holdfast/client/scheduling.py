@@ -14,11 +14,10 @@ from holdfast.definitions.schedules import ScheduleOptions, read_policy
 from holdfast.definitions.senders import check_sender, send_target
 from holdfast.definitions.starts import PreparedStart
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownSchedule
-from holdfast.schedules import Moment, parse_moment, parse_when
 from holdfast.store.port import iterate_schedules
 from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, SendTarget, Target, When
 from holdfast.values.durations import Duration
-from holdfast.values.moments import maybe_datetime
+from holdfast.values.moments import Moment, maybe_datetime
 from holdfast.values.names import check_reference, check_schedule_name, full_name, split_name
 from holdfast.values.suggestions import similar_name
 from holdfast.values.texts import check_text
@@ -158,6 +157,8 @@ def changed_schedule(
 def _changed_when(known: When, cron: str | None, options: UpdateScheduleOptions) -> When:
     if cron is None and not _WHEN_OPTIONS & options.keys():
         return known
+    from holdfast.schedules import parse_when
+
     every = options.get("every")
     if cron is None and every is None:
         cron, every = known.cron, known.every_seconds
@@ -176,6 +177,8 @@ def read_tick(name: str, moment: Moment, when: When) -> int:
 
     Raises InvalidInput, which names the parameter.
     """
+    from holdfast.schedules import parse_moment
+
     try:
         return parse_moment(moment, when.timezone)
     except ConfigurationError as error:

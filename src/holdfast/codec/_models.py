@@ -1,13 +1,13 @@
 """Types that msgspec does not know: some that are written as text, and pydantic's models.
 
-holdfast itself never imports pydantic: a program with models has imported it.
+holdfast itself never imports pydantic: a program with models has imported it. So it is with types
+whose modules take long to import.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from fractions import Fraction
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -18,15 +18,12 @@ from ipaddress import (
 )
 from pathlib import PurePath
 from typing import Any, Final, Protocol, TypeGuard, get_args, runtime_checkable
-from zoneinfo import ZoneInfo
 
 import msgspec
 
 # Written as text, and restored from it.
 _TEXTS: Final = (
     PurePath,
-    ZoneInfo,
-    Fraction,
     IPv4Address,
     IPv4Interface,
     IPv4Network,
@@ -34,6 +31,7 @@ _TEXTS: Final = (
     IPv6Interface,
     IPv6Network,
 )
+_SELDOM_IMPORTED: Final = {"fractions": "Fraction", "zoneinfo": "ZoneInfo"}
 
 
 @runtime_checkable
@@ -56,7 +54,10 @@ def is_model_type(candidate: object) -> TypeGuard[type[Model]]:
 
 def is_text_type(candidate: type) -> bool:
     """Return True for types whose values are written as text."""
-    return issubclass(candidate, _TEXTS)
+    return issubclass(candidate, _TEXTS) or any(
+        issubclass(candidate, getattr(sys.modules.get(module), name, ()))
+        for module, name in _SELDOM_IMPORTED.items()
+    )
 
 
 def adapted(annotation: object) -> Callable[[bytes], object] | None:
@@ -85,7 +86,7 @@ def dump(value: object) -> object:
     """Turn a value that msgspec does not know into one that it knows. Raises TypeError."""
     if is_model_type(type(value)) and isinstance(value, Model):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
-    if isinstance(value, _TEXTS):
+    if is_text_type(type(value)):
         return str(value)
     if isinstance(value, Awaitable):
         raise TypeError("what is to be awaited cannot be stored: is an await missing?")

@@ -12,7 +12,6 @@ from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.senders import check_sender, default_policy, send_target
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError, PayloadError
-from holdfast.schedules import Moment, next_ticks, parse_when
 from holdfast.types import (
     MOST_MISSED,
     PRIORITIES,
@@ -25,7 +24,7 @@ from holdfast.types import (
 )
 from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.moments import to_datetime, to_micros
+from holdfast.values.moments import Moment, to_datetime, to_micros
 from holdfast.values.names import check_queue_name, check_schedule_name, full_name
 from holdfast.values.suggestions import similar_name
 from holdfast.values.texts import check_headers, check_tags, check_text
@@ -114,6 +113,8 @@ class Schedule:
         assert nightly.next_ticks(after=datetime(2030, 1, 1, tzinfo=UTC))[0].hour == 3
         ```
         """
+        from holdfast.schedules import next_ticks
+
         moment = to_micros(datetime.now(UTC) if after is None else after)
         return [to_datetime(tick) for tick in next_ticks(self.new.when, moment, count)]
 
@@ -184,6 +185,8 @@ def make_schedule(
 
 def read_when(cron: str | None, options: ScheduleOptions) -> When:
     """Return when a schedule fires. Raises ConfigurationError."""
+    from holdfast.schedules import parse_when  # with zones and cron, for apps that have schedules
+
     return parse_when(
         cron,
         every=options.get("every"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final
 
 from holdfast.errors import ConfigurationError
 from holdfast.schedules.cron import check_cron
@@ -13,10 +13,7 @@ from holdfast.schedules.ticks import next_after
 from holdfast.schedules.zones import load_zone, moment_of
 from holdfast.types import When
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.moments import to_micros
-
-Moment: TypeAlias = datetime | str
-"""A datetime with a time zone, or ISO 8601; without a zone it is read in the schedule's."""
+from holdfast.values.moments import Moment, to_micros
 
 _MICROS: Final = 1_000_000
 _SHORTEST_SECONDS: Final = 1

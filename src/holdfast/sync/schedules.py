@@ -12,9 +12,9 @@ from holdfast.client.schedules import Schedules
 from holdfast.client.scheduling import CreateScheduleOptions, UpdateScheduleOptions
 from holdfast.definitions.schedules import MessageScheduleOptions, ScheduleOptions
 from holdfast.definitions.startable import AnyStartable, Startable
-from holdfast.schedules import Moment
 from holdfast.sync.base import SyncGroup
 from holdfast.types import CancelledBackfills, Overlap
+from holdfast.values.moments import Moment
 
 In = TypeVar("In")
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
+
+Moment: TypeAlias = datetime | str
+"""A datetime with a time zone, or ISO 8601; without a zone it is read in the schedule's."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
