@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Final
+
+import msgspec
 
 from holdfast.errors import InvalidDatabaseURL
 
@@ -88,8 +89,7 @@ _UNPREPARED: Final = {
 _SSL_WORDS: Final = {"true": "require", "1": "require", "false": "disable", "0": "disable"}
 
 
-@dataclass(frozen=True, slots=True)
-class Keepalive:
+class Keepalive(msgspec.Struct, frozen=True):
     """When the kernel asks whether a silent peer is there; milliseconds in `user_timeout`."""
 
     on: bool = True
@@ -99,16 +99,15 @@ class Keepalive:
     user_timeout: int = 20_000
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True):
     """What a URL says besides the hosts, the login and the database.
 
     `driver` goes to the driver under libpq's names, `settings` to the server. `prepare` is False
     if the URL says that a pooler is in between.
     """
 
-    driver: Mapping[str, str] = field(default_factory=dict[str, str])
-    settings: Mapping[str, str] = field(default_factory=dict[str, str])
+    driver: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
+    settings: Mapping[str, str] = msgspec.field(default_factory=dict[str, str])
     attributes: str = "any"
     connect_seconds: float = CONNECT_SECONDS
     keepalive: Keepalive = Keepalive()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
 
 from holdfast.database.urls import Target, read_url, redact, split_urls
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
@@ -30,8 +32,7 @@ class Source(enum.StrEnum):
     EMBEDDED = "embedded"
 
 
-@dataclass(frozen=True, slots=True)
-class Connecting:
+class Connecting(msgspec.Struct, frozen=True):
     """How to connect, besides the URL.
 
     `prepare` decides whether statements are prepared by name; None: if no pooler is in between.
@@ -59,7 +60,7 @@ class Database:
     url: str
     source: Source
     server: EmbeddedServer | None = None
-    connecting: Connecting = Connecting()
+    connecting: Connecting = field(default_factory=Connecting)
     shards: tuple[str, ...] = ()
     number: int | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from uuid import UUID
@@ -27,8 +26,7 @@ from holdfast.types import (
 from holdfast.values.ids import keyed_run_id, retry_run_id
 
 
-@dataclasses.dataclass(frozen=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """Finds the runs of entities in a store, and reaches them."""
 
     store: Store

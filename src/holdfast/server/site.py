@@ -9,6 +9,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any, Final, TypeVar, cast
 
+import msgspec
+
 from holdfast.client import Client
 from holdfast.client.waiting import EndWatcher
 from holdfast.database.resolve import Database, resolve_database
@@ -140,7 +142,8 @@ class Site:
                 stack.enter_context(database)
             self.database = database
             self.notes_reads = bool(database.shards) or database.connecting.read_url is not None
-            alone = replace(database, connecting=replace(database.connecting, read_url=None))
+            connecting = msgspec.structs.replace(database.connecting, read_url=None)
+            alone = replace(database, connecting=connecting)
             writes = await stack.enter_async_context(opened_store(alone, self.schema, WRITERS))
             reads = await stack.enter_async_context(
                 opened_store(database, self.schema, READERS, query_seconds=READ_SECONDS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, Protocol
+
+import msgspec
 
 from holdfast.store.port.readable import readable
 from holdfast.types import ReadCheck
@@ -43,8 +44,7 @@ class ReadStore(Protocol):
         ...
 
 
-@dataclass(slots=True)
-class ReadFrom:
+class ReadFrom(msgspec.Struct):
     """Where the lists of one request were read, and how many seconds behind these were.
 
     `away` are shards that did not answer: what they have is missing.
@@ -52,7 +52,7 @@ class ReadFrom:
 
     source: Literal["replica", "database"] | None = None
     lag_seconds: float | None = None
-    away: set[int] = field(default_factory=set[int])
+    away: set[int] = msgspec.field(default_factory=set[int])
 
 
 read_from: Final[ContextVar[ReadFrom | None]] = ContextVar("holdfast_read_from", default=None)

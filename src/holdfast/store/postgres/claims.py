@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
@@ -205,8 +204,7 @@ class Look(msgspec.Struct, frozen=True):
     is_part: bool = False
 
 
-@dataclass(slots=True)
-class Watermark:
+class Watermark(msgspec.Struct):
     """How far a worker's claims have come, and which part of the past is next."""
 
     reached: int | None = None
@@ -215,7 +213,7 @@ class Watermark:
     _claims: int = 0
     _sweeps_after: float = 0.0
     _swept_at: int = 0  # engine time of the last search for expired leases
-    _edges: list[int] = field(default_factory=list[int])  # between the parts, the newest first
+    _edges: list[int] = []  # between the parts, the newest first
     _part: int = 0
     _last_pages: int = 0
     _unfinished: Look | None = None  # a search for missed tasks that found more than it could take

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 
 import asyncpg
+import msgspec
 
 from holdfast.database.connection import LOST, Connection, connect_error
 from holdfast.database.schema import read_state
@@ -104,7 +105,7 @@ class FollowingDatabase(Database):
         await super().open()
         parameters = self._target.parameters
         seconds = min(parameters.connect_seconds, _ANSWER_SECONDS)
-        parameters = replace(parameters, connect_seconds=seconds)
+        parameters = msgspec.structs.replace(parameters, connect_seconds=seconds)
         self._target = replace(self._target, parameters=parameters)
 
     async def close(self) -> None:
