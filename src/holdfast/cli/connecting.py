@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TypeVar
 
 import click
+import msgspec
 
 from holdfast.cli.exits import USAGE, Refusal
 from holdfast.cli.settings import Settings
@@ -30,8 +30,7 @@ _CONNECTIONS = 2
 _OLD_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True):
     """An open client, with its database and its store."""
 
     database: Database

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.insight.spans import Span
@@ -17,8 +17,7 @@ _FOLDED = ("step", "activity", "child", "timer", "signal", "sent", "value", "upd
 _number = re.compile(r"#\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class Fold:
+class Fold(Struct, frozen=True):
     """Spans whose labels differ only in their numbers, oldest first."""
 
     label: str

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias, cast
+
+from msgspec import Struct, field
 
 from holdfast.definitions.batches import BatchActivity, BatchContext
 from holdfast.definitions.middleware import Layer
@@ -150,8 +151,7 @@ def _report_nothing(_: object) -> None:
     """Do nothing: the elements report their own ends."""
 
 
-@dataclass(slots=True)
-class _Filling:
+class _Filling(Struct):
     """A batch that waits for more elements."""
 
     timer: asyncio.TimerHandle

@@ -8,8 +8,9 @@ import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from holdfast.codec import describe, storable, summarize
 from holdfast.definitions.consumers import Consumer, Discard, Failure, MessageContext, Snooze
@@ -160,8 +161,7 @@ def pause_seconds(consumer: Consumer, error: BaseException, attempt: int) -> flo
     return min(pause, LONGEST_SECONDS)
 
 
-@dataclass(slots=True)
-class HeldDelivery:
+class HeldDelivery(Struct):
     """A delivery in flight here: `open` are the places of messages that no call has ended."""
 
     queue_id: int

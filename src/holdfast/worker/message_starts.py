@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from holdfast.definitions.consumers import Consumer
 from holdfast.errors import DatabaseError, HoldfastError, LockTimeout
@@ -14,8 +15,7 @@ from holdfast.types import NewRun, Notice
 from holdfast.worker.message_calls import HeldDelivery, warn_of_late
 
 
-@dataclass(slots=True, eq=False)
-class _Start:
+class _Start(msgspec.Struct, eq=False):
     delivery: HeldDelivery
     places: Sequence[int]
     runs: Sequence[NewRun]
