@@ -36,6 +36,7 @@ SELDOM = {
     "gzip",
     "holdfast.insight.timeline",
     "holdfast.insight.why",
+    "holdfast.payloads.store.store",
     "holdfast.retention",
     "holdfast.runtime",
     "holdfast.schedules",

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from holdfast.events import EVENT_SUBSCRIBED, GIVEN, TYPES, VALUE_RECORDED
-from holdfast.payloads import READABLE, PayloadStore
+from holdfast.payloads import READABLE
+from holdfast.payloads.store.store import PayloadStore
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.store.port.readable import readable, readable_methods

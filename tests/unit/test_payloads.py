@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.codec import check_open, decoder, encode, encode_error, seal_label
 from holdfast.errors import ConfigurationError, PayloadError, PayloadLocked
 from holdfast.payloads import READABLE, AesGcm, Payloads, Zlib
-from holdfast.payloads.store import PayloadStore
+from holdfast.payloads.store.store import PayloadStore
 from holdfast.store.port import Store
 from holdfast.types import ErrorInfo
 

@@ -18,7 +18,7 @@ from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import App
 from holdfast.definitions.caller import refuse_in_workflow
 from holdfast.errors import ConfigurationError
-from holdfast.payloads import Payloads, PayloadStore, with_payloads
+from holdfast.payloads import Payloads, payload_store, with_payloads
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.store.receiver import Receiver
@@ -215,15 +215,13 @@ class Session:
 
     async def sealed(self, runs: Sequence[NewRun]) -> Sequence[NewRun]:
         """Return runs as they are to be stored, for a start without the session's store."""
-        store: object = self.store
-        return await store.sealed_runs(runs) if isinstance(store, PayloadStore) else runs
+        store = payload_store(self.store)
+        return runs if store is None else await store.sealed_runs(runs)
 
     def sealed_messages(self, queue: str, messages: Sequence[NewMessage]) -> Sequence[NewMessage]:
         """Return messages to send within a caller's transaction, with encoded payloads."""
-        store = self.store
-        return (
-            store.sealed_messages(queue, messages) if isinstance(store, PayloadStore) else messages
-        )
+        store = payload_store(self.store)
+        return messages if store is None else store.sealed_messages(queue, messages)
 
     async def archive(self) -> Archive | None:
         """Return the archive: the app's, that of the environment, or the one that workers use.
@@ -253,8 +251,8 @@ class Session:
         """Return a store that has an archived run as one that shows what this session's shows."""
         if self.narrowing is not None:
             return self.narrowing.store(store)
-        own: object = self.store
-        return with_payloads(store, own.payloads if isinstance(own, PayloadStore) else None)
+        own = payload_store(self.store)
+        return with_payloads(store, None if own is None else own.payloads)
 
     @property
     def busy(self) -> bool:

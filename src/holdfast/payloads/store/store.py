@@ -51,7 +51,8 @@ class PayloadStore(
     @cached_property
     def reads(self) -> Store:
         reads = self._plain.reads
-        return cast("Store", self) if reads is self._plain else with_payloads(reads, self.payloads)
+        same = reads is self._plain
+        return cast("Store", self if same else PayloadStore(reads, self.payloads))
 
     async def fresh_reads(self) -> Store:
         fresh = await self._plain.fresh_reads()
@@ -68,8 +69,3 @@ class PayloadStore(
                 )
             found = vars(self)[name] = getattr(self._store, name)
             return found
-
-
-def with_payloads(store: Store, payloads: Payloads | None) -> Store:
-    """Return a store that keeps payloads encoded; without codecs the store itself."""
-    return store if payloads is None else cast("Store", PayloadStore(store, payloads))

@@ -14,7 +14,7 @@ def readable(method: M) -> M:
     """Say that a method has no payloads, or only some that stay readable in the database.
 
     A store with a codec refuses a method that is neither marked nor its own: see
-    `holdfast.payloads.PayloadStore`. What stays readable stands in docs/howto/payloads.md.
+    `holdfast.payloads.store.store`. What stays readable stands in docs/howto/payloads.md.
     """
     setattr(method, _READABLE, True)
     return method
