@@ -42,7 +42,7 @@ class LostAnswers(Ledger):
 
 
 def _answered(payload: msgspec.Raw | str) -> str | None:
-    """Return which call is answered, None for what is no answer: anybody may send a signal."""
+    """Return which call is answered, None for another signal: anybody may send one."""
     try:
         return msgspec.json.decode(payload, type=_Answer).update_id
     except msgspec.DecodeError:
