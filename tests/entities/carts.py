@@ -92,6 +92,35 @@ class Cart:
         await asyncio.sleep(1)
 
 
+@app.entity
+@dataclass
+class Memo:
+    """A state, answers and arguments that are null in JSON, as most are sooner or later."""
+
+    key: str
+    text: str | None = None
+
+    async def write(self, text: str | None) -> None:
+        """Keep a text."""
+        self.text = text
+
+    async def swap(self, text: str | None) -> dict[str, str | None]:
+        """Keep a text, and return the one before it."""
+        await asyncio.sleep(0.01)
+        self.text, before = text, self.text
+        return {"before": before}
+
+
+@app.workflow
+async def write_memos(ctx: Context, count: int) -> list[object]:
+    """Call an entity again and again."""
+    memo = ctx.entity(Memo, "m")
+    found: list[object] = []
+    for number in range(count):
+        found += [await memo.write(None), await memo.swap(None if number % 2 else "null")]
+    return found
+
+
 @app.workflow
 async def shop(ctx: Context, customer: str) -> list[object]:
     """Use an entity."""

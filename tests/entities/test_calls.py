@@ -24,7 +24,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.testing import Environment
 from holdfast.types import UPDATE_REPLY
 from holdfast.worker import Worker
-from tests.entities.carts import Cart, app, checked, shop
+from tests.entities.carts import Cart, Memo, app, checked, shop
 
 
 @asynccontextmanager
@@ -332,6 +332,17 @@ async def test_encoded_payloads() -> None:
         note = env.client.entity(Note, "ann")
         assert await note.write("a") == 1
         assert await note.all() == ["a" * 100]
+
+
+async def test_states_and_answers_may_be_null(
+    store: Store, worker: Worker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: a workflow waited for ever for such an answer, and such a state ended its entity."""
+    monkeypatch.setattr(entities, "MOST_CALLS", 3)
+    found = await (await client.start("carts/write_memos", 4)).result(timeout=60)
+    assert found == [None, {"before": None}] * 4
+    assert (await client.entity(Memo, "m").swap("b")) == {"before": None}
+    assert (await client.entities.get(Memo, "m")).text == "b"
 
 
 @pytest.mark.parametrize("answered", ["before", "after"])

@@ -150,10 +150,16 @@ def why_not_json(data: bytes, error: Exception) -> str:
 def _encode_with_odd_keys(value: object) -> bytes:
     """Sort where keys are numbers or UUIDs, which the encoder sorts only as strings."""
     try:
-        plain = msgspec.to_builtins(value, str_keys=True, order="deterministic", enc_hook=dump)
+        plain = msgspec.to_builtins(
+            value, str_keys=True, order="deterministic", enc_hook=_dump_plain
+        )
         return _encode_sorted(plain)
     except Exception as error:
         raise _unsupported(value, error) from error
+
+
+def _dump_plain(value: object) -> object:
+    return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else dump(value)
 
 
 def _checked(value: object, data: bytes, limit: int) -> str:
@@ -179,12 +185,17 @@ def _checked(value: object, data: bytes, limit: int) -> str:
 
 def _is_finite(value: object) -> bool:
     try:
-        _encode_finite(msgspec.to_builtins(value, enc_hook=dump))
+        _encode_finite(msgspec.to_builtins(value, enc_hook=_dump_finite))
     except ValueError:
         return False
     except RecursionError as error:
         raise _unsupported(value, error) from error
     return True
+
+
+def _dump_finite(value: object) -> object:
+    # JSON text, which has neither.
+    return None if isinstance(value, msgspec.Raw) else dump(value)
 
 
 def _is_unsupported(value: object) -> bool:
