@@ -160,6 +160,44 @@ def test_a_map_over_results_takes_them_whatever_they_come_to(hand: Hand) -> None
     assert hand.rows(query + "::holdfast._step_end])", run_id) == []
 
 
+def fill_two_maps(hand: Hand, *steps: str) -> UUID:
+    """Return a run whose maps m and n have completed with less than 256 MiB each."""
+    hand.rows("select * from holdfast.create_flow('two')")
+    hand.add("two", "m", [], step_type="map")
+    hand.add("two", "n", [], step_type="map")
+    for step in steps:
+        hand.add("two", "all", ["m", "n"], when_exhausted=step)
+    run_id = hand.start("two", [1, 2])
+    hand.work("two")
+    complete_with_much(hand, run_id, "m", 230_000_000)
+    complete_with_much(hand, run_id, "n", 40_000_000)
+    return run_id
+
+
+@pytest.mark.parametrize(
+    ("exhausted", "ended", "status"),
+    [("fail", "failed", "failed"), ("skip", "skipped", "completed")],
+)
+def test_a_step_that_would_be_given_too_much_by_several_maps_fails(
+    hand: Hand, exhausted: str, ended: str, status: str
+) -> None:
+    """It could not be claimed, nor anything else that the worker serves."""
+    run_id = fill_two_maps(hand, exhausted)
+    query = "select status, error from holdfast.step_states where step_slug = 'all'"
+    (step,) = hand.rows(query)
+    assert step["status"] == ended
+    assert "step all failed: what it is given takes 258 MiB" in str(step["error"])
+    assert hand.run(run_id)["status"] == status
+    assert hand.work("two") == []
+
+
+def test_a_run_whose_output_would_be_too_large_fails(hand: Hand) -> None:
+    """The end of the last element was undone, again and again."""
+    run = hand.run(fill_two_maps(hand))
+    assert (run["status"], run["error"]["kind"]) == ("failed", "holdfast.errors.PayloadError")
+    assert "the output of the run takes 258 MiB" in run["error"]["message"]
+
+
 def test_a_condition_about_more_than_jsonb_holds_cannot_be_judged(hand: Hand) -> None:
     """The end of the last element was undone, again and again."""
     hand.define("big", ("list", []))
