@@ -227,6 +227,24 @@ async def test_a_flow_in_a_flow_in_a_workflow_ends_in_one_transaction(
     assert await ann.claims() == [parent_id]
 
 
+async def test_the_output_of_a_flow_in_a_flow_may_be_deeper_than_one_value(
+    flows: Flows, store: Store, worker: StepWorker
+) -> None:
+    """It is put together from values that were checked, and is the output of a step then."""
+    inner = FlowShape(name="shop/inner", steps=(single("deep"),))
+    await store.ensure_flow(inner, "hash")
+    within = {"runs": "shop/inner@1", "runs_kind": "flow"}
+    run_id = await flows.run_of(run_step("mid", **within), single("last", "mid"))
+    output: list[Any] = []
+    for _ in range(255):
+        output = [output]
+    assert await worker.complete(await worker.one(handlers=("shop/inner@1",)), output) == "recorded"
+    task = await worker.one()
+    assert json.loads(task.payload or "")["mid"] == {"deep": output}
+    await worker.complete(task, 1)
+    assert await flows.output(run_id) == {"last": 1}
+
+
 async def test_a_failure_goes_up_all_levels_and_down_again(
     flows: Flows, store: Store, ann: ManualWorker, worker: StepWorker
 ) -> None:

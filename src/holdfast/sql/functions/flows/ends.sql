@@ -106,7 +106,9 @@ begin
         v_has_errors := exists (
             select from unnest(p_errors) as e (error) where e.error is not null);
     end if;
-    if v_has_errors or cardinality(p_outputs) > 1 or not holdfast._is_plain(p_outputs[1]) then
+    if p_worker is distinct from ''  -- what runs returned was stored already
+        and (v_has_errors or cardinality(p_outputs) > 1 or not holdfast._is_plain(p_outputs[1]))
+    then
         perform holdfast._check_ends(p_outputs, p_errors, null);
     end if;
     if not v_has_errors and p_worker is distinct from '' and strpos(p_keys[1], ':') = 0

@@ -129,8 +129,8 @@ begin
 end $$;
 
 -- Return those steps that would be given too much, how they end, and if their failure ends the run.
--- Without a map and with 16 dependencies at most, of 16 MiB each, nothing is too much. What depends
--- on one map is judged with it. Locks nothing. Called by _end_overfull.
+-- Without a map or a run and with 16 dependencies at most, of 16 MiB each, nothing is too much. What
+-- depends on one map is judged with it. Locks nothing. Called by _end_overfull.
 create or replace function holdfast._overfull_steps(p_steps holdfast._flow_step[]) returns table (
     step holdfast._flow_step, run_id uuid, handler text, step_slug text, outcome text,
     is_soft boolean, bytes bigint
@@ -149,7 +149,7 @@ begin
         where s.handler = u.handler and s.step_slug = u.step_slug and s.deps_count > 1 limit 1
     ) as s
     cross join lateral (
-        select count(*) > 16 or bool_or(g.step_type = 'map') as may_be_large
+        select count(*) > 16 or bool_or(g.step_type = 'map' or g.runs is not null) as may_be_large
         from holdfast.deps d
         join holdfast.steps g on g.handler = d.handler and g.step_slug = d.dep_slug
         where d.handler = u.handler and d.step_slug = u.step_slug and not d.is_implied
