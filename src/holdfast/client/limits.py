@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.client.naming import Named
 from holdfast.client.session import Group
 from holdfast.definitions.activities import Activity
-from holdfast.definitions.limits import CALL, Ageing, AnyLimit, Fairness, Limit, Rate, of_signature
+from holdfast.definitions.limits import CALL, Ageing, AnyLimit, Fairness, Limit, Rate, in_arguments
 from holdfast.errors import InvalidInput
 from holdfast.insight.serving import live_activities
 from holdfast.store.port import WORK_TOPIC, messages_topic
@@ -37,9 +37,9 @@ class Limits(Group):
         It stays when workers start again, until their code declares something else than before.
         An activity's name may lack its app if only one app has live workers with it. A path of an
         activity begins with one of its parameters, if the client's app has the activity or a limit
-        of it has the path, and otherwise with the parameter's place: `input.0`. Raises InvalidInput
-        unless one of the three is named, for a name that means none or several, and for a parameter
-        that the client cannot know; ConfigurationError for one that the app's activity lacks.
+        of it has the path, or with the parameter's place: `input.0`. Raises InvalidInput unless one
+        of the three is named, for a name that means none or several, and for a parameter that the
+        client cannot know; ConfigurationError for one that the app's activity lacks.
 
         ```python
         await client.limits.set(Limit(5), queue="mail")
@@ -135,11 +135,15 @@ class Limits(Group):
         app, (of, own) = self._session.app, split_name(rule.name)
         if app is not None and app.name == of and own in app.activities:
             activity = app.activities[own]
-        if isinstance(activity, Activity):
-            return of_signature(rule, activity.signature)
         known = await self._known_paths(rule.name)
-        units = rule.units if rule.units in (None, CALL) else _in_arguments(rule.units, known)
-        return replace(rule, key=_in_arguments(rule.key, known), units=units)
+
+        def recorded(path: str) -> str:
+            if isinstance(activity, Activity) and not _begins_with_place(path):
+                return in_arguments(path, rule.name, activity.signature)
+            return _known_or_place(path, known)
+
+        units = rule.units if rule.units in (None, CALL) else recorded(rule.units)
+        return replace(rule, key=recorded(rule.key), units=units)
 
     async def _known_paths(self, activity: str) -> dict[str, str]:
         """Return the recorded paths of the limits of an activity by how they are shown.
@@ -164,7 +168,7 @@ class Limits(Group):
         self._session.tell(notices)
 
 
-def _in_arguments(path: str, known: Mapping[str, str]) -> str:
+def _known_or_place(path: str, known: Mapping[str, str]) -> str:
     """Return the path in the recorded arguments: a known one, or from the place of a parameter."""
     _, _, rest = path.partition(".")
     if path in known or not rest:

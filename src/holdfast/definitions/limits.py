@@ -188,29 +188,21 @@ def limits_of(
 def of_signature(rule: LimitRule, signature: Signature) -> LimitRule:
     """Return a limit of an activity with the paths of its key and units in the recorded arguments.
 
-    `input.NAME` is a parameter, which a call may give by its place or by its name. Raises
-    ConfigurationError for a parameter that the function does not have.
+    Raises ConfigurationError as `in_arguments` does.
     """
     units = rule.units
     if units not in (None, CALL):
-        units = _in_arguments(units, rule.name, signature)
-    key = _in_arguments(rule.key, rule.name, signature)
+        units = in_arguments(units, rule.name, signature)
+    key = in_arguments(rule.key, rule.name, signature)
     return msgspec.structs.replace(rule, key=key, units=units)
 
 
-def units_of_call(of: str, limits: Iterable[AnyLimit]) -> Callable[..., float] | None:
-    """Return the function that counts the units of calls, None if there is none.
+def in_arguments(text: str, name: str, signature: Signature) -> str:
+    """Return a path that begins with a parameter as paths in the recorded arguments of a call.
 
-    Raises ConfigurationError for two functions: a call has one number.
+    `input.NAME` is a parameter, which a call may give by its place or by its name. `name` is that
+    of the activity. Raises ConfigurationError for a parameter that the function does not have.
     """
-    found = {each.units for each in limits if isinstance(each, Rate) and callable(each.units)}
-    if len(found) > 1:
-        raise ConfigurationError(f"{of}: two functions count the units of its calls: give one")
-    return next(iter(found), None)
-
-
-def _in_arguments(text: str, name: str, signature: Signature) -> str:
-    """Return a path that begins with a parameter as paths in the arguments of a call."""
     _, *path = text.split(".")
     if not path:
         return text
@@ -222,6 +214,17 @@ def _in_arguments(text: str, name: str, signature: Signature) -> str:
             f"the path {text} names no parameter of {name}: it has {names}"
         ) from None
     return "|".join(".".join(("input", start, *path[1:])) for start in starts)
+
+
+def units_of_call(of: str, limits: Iterable[AnyLimit]) -> Callable[..., float] | None:
+    """Return the function that counts the units of calls, None if there is none.
+
+    Raises ConfigurationError for two functions: a call has one number.
+    """
+    found = {each.units for each in limits if isinstance(each, Rate) and callable(each.units)}
+    if len(found) > 1:
+        raise ConfigurationError(f"{of}: two functions count the units of its calls: give one")
+    return next(iter(found), None)
 
 
 def _each(given: object, kind: type[Limit | Rate]) -> list[AnyLimit]:

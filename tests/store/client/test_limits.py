@@ -209,3 +209,25 @@ async def test_a_path_that_leads_nowhere_is_not_set_again(client: Client, store:
         await limits.set(Limit(1, key="input.name"), activity="print/draw")
     assert await limits.remove(Limit, activity="print/draw", key="input.name")
     assert await limits.list() == []
+
+
+async def test_a_client_with_the_app_takes_places_of_parameters_as_others_do(
+    client: Client,
+) -> None:
+    """So each of them changes and removes what another has set."""
+    app = App("print")
+
+    @app.activity
+    async def draw(name: str, paper: str = "A4") -> None: ...
+
+    limits = client.limits
+    assert await limits.set(Limit(2, key="input.1.size"), activity=draw)
+    assert await limits.set(Limit(3, key="input.1.size"), activity="print/draw")
+    rate = Rate(9, per="1m", key="input.name", units="input.1.sheets")
+    assert await limits.set(rate, activity=draw)
+    found = {(each.rule.key, each.rule.units): each.rule.most for each in await limits.list()}
+    assert found == {
+        ("input.1.size|input.a.1.size", None): 3,
+        ("input.k.name|input.a.0|input.0", "input.1.sheets|input.a.1.sheets"): 9,
+    }
+    assert await limits.remove(Limit, activity=draw, key="input.1.size")
