@@ -106,6 +106,8 @@ def recorded_text(key: str) -> str:
     """Say what code has recorded of itself under a key; nothing of calls that have spans."""
     if key.startswith("begun:"):
         return ""
+    if key.startswith("caught:"):
+        return "the code handled an exception that it had raised itself"
     name = key.rpartition("/")[2]
     if name.startswith("misfit:"):
         return "the value does not fit the type that the code declares"

@@ -64,7 +64,7 @@ class TimerKeeper(Protocol):
         ...
 
 
-class SoonHandle(msgspec.Struct, eq=False):
+class SoonHandle(msgspec.Struct, eq=False, weakref=True):
     """A callback to run in this drain: like asyncio's own, but made in C, as each step has one."""
 
     _callback: Callable[..., object]

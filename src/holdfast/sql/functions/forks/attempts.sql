@@ -26,10 +26,9 @@ begin
         where u.details -> 'attempt' is not null
         order by u.run_id
     loop
-        perform holdfast._copy_log(
-            v_run.run_id, v_run.new_run_id, v_run.length, v_run.again, null);
+        perform holdfast._take_over_webhooks(v_run.new_run_id, holdfast._copy_log(
+            v_run.run_id, v_run.new_run_id, v_run.length, v_run.again, null));
         perform holdfast._share_payloads(v_run.run_id, v_run.new_run_id);
-        perform holdfast._take_over_webhooks(v_run.new_run_id);
     end loop;
 end $$;
 

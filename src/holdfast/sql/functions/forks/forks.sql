@@ -64,9 +64,9 @@ begin
     begin
         outcome := holdfast._start_fork(v_origin, p_new_run_id, p_input, p_version);
         if outcome = 'forked' then
-            perform holdfast._copy_log(p_run_id, p_new_run_id, v_until, v_again, p_results);
+            perform holdfast._take_over_webhooks(p_new_run_id,
+                holdfast._copy_log(p_run_id, p_new_run_id, v_until, v_again, p_results));
             perform holdfast._share_payloads(p_run_id, p_new_run_id);
-            perform holdfast._take_over_webhooks(p_new_run_id);
             if p_retry then
                 perform holdfast._continue_streams(
                     array[p_run_id], array[json_build_object('run_id', p_new_run_id)]);
@@ -145,27 +145,37 @@ begin
     return p_details;
 end $$;
 
--- Write the log of a fork. Raises HF002 if an event cannot be read. Locks nothing that others wait
--- for. Called by fork_run and _copy_attempts.
+-- Write the log of a fork, and return the digests of webhooks that it has as opened and not used.
+-- Raises HF002 if an event cannot be read. Locks nothing that others wait for. Called by fork_run
+-- and _copy_attempts.
 create or replace function holdfast._copy_log(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_again json, p_results json
-) returns void
+) returns text[]
 language plpgsql
 as $$
 declare
     v_length int;
+    v_digests text[];
 begin
-    insert into holdfast.events (run_id, idx, event_type, key, details, at)
-    select p_new_run_id, f.idx, f.event_type, f.key,
-        case when p_results is not null
-                and f.event_type in ('StepCompleted', 'ActivityCompleted')
-            then holdfast._with_result(f.details, p_results -> f.key)
-            else holdfast._readable(f.event_type, f.details) end, f.at
-    from holdfast._forked_events(p_run_id, p_until, p_again) as f;
-    get diagnostics v_length = row_count;
+    with copied as (
+        insert into holdfast.events (run_id, idx, event_type, key, details, at)
+        select p_new_run_id, f.idx, f.event_type, f.key,
+            case when p_results is not null
+                    and f.event_type in ('StepCompleted', 'ActivityCompleted')
+                then holdfast._with_result(f.details, p_results -> f.key)
+                else holdfast._readable(f.event_type, f.details) end, f.at
+        from holdfast._forked_events(p_run_id, p_until, p_again) as f
+        returning event_type, key, details
+    )
+    select count(*), array_agg(c.details ->> 'digest') filter (
+        where c.event_type = 'WebhookOpened' and c.key not in (
+            select u.key from copied u where u.event_type = 'WebhookReceived'))
+    into v_length, v_digests
+    from copied c;
     insert into holdfast.events (run_id, idx, event_type, details, at)
     values (p_new_run_id, v_length, 'WorkflowForked',
         holdfast._forked_details(p_run_id, p_until, p_again), holdfast.now());
+    return v_digests;
 end $$;
 
 -- Return the details of the event that ends the copy of a log. Random numbers keep the seed of the

@@ -32,23 +32,18 @@ begin
     return null;
 end $$;
 
--- Let a fork have the URLs that its log has as opened and not used, if the run that has them has
--- ended: others have these URLs, and post to them. That run is the origin, or an earlier fork of
--- it. Of two forks that are made at once, the first keeps them.
+-- Let a fork have the URLs with these digests, which its log has as opened and not used, if the run
+-- that has them has ended: others have these URLs, and post to them. That run is the origin, or an
+-- earlier fork of it. Of two forks that are made at once, the first keeps them.
 -- Locks: the webhooks. Called by fork_run and _copy_attempts.
-create or replace function holdfast._take_over_webhooks(p_new_run_id uuid) returns void
+create or replace function holdfast._take_over_webhooks(p_new_run_id uuid, p_digests text[])
+returns void
 language plpgsql
 as $$
 begin
     update holdfast.webhooks h set run_id = p_new_run_id, received_at = null, closed = false
-    where h.digest in (
-            select e.details ->> 'digest' from holdfast.events e
-            where e.run_id = p_new_run_id and e.event_type = 'WebhookOpened'
-                and e.key not in (
-                    select u.key from holdfast.events u
-                    where u.run_id = p_new_run_id and u.event_type = 'WebhookReceived'))
-        and exists (
-            select from holdfast.runs r where r.run_id = h.run_id and r.status <> 'running');
+    where h.digest = any (p_digests) and exists (
+        select from holdfast.runs r where r.run_id = h.run_id and r.status <> 'running');
 end $$;
 
 -- Return the webhook with this digest, no row if there is none: whose it is, how its body is read
