@@ -92,6 +92,29 @@ class Cart:
         await asyncio.sleep(1)
 
 
+@app.step(retry=Retry.NEVER)
+async def fail_at_first(customer: str) -> None:
+    """Fail the first time, after as many milliseconds as the customer's number."""
+    checked.append(customer)
+    await asyncio.sleep(int(customer) / 1000)
+    if checked.count(customer) == 1:
+        raise RuntimeError("in haste")
+
+
+@app.workflow(retry=Retry(attempts=2, base="10ms"))
+async def add_and_fail(ctx: Context, customer: str) -> int:
+    """Fail at about the moment at which a call is sent."""
+    cart = ctx.entity(Cart, customer)
+    found, _ = await asyncio.gather(cart.add("lamp"), fail_at_first(customer))
+    return found
+
+
+@app.workflow
+async def add_one(ctx: Context, customer: str) -> int:
+    """Call an entity, and do nothing else."""
+    return await ctx.entity(Cart, customer).add_slowly("lamp")
+
+
 @app.entity
 @dataclass
 class Memo:

@@ -362,6 +362,35 @@ async def test_a_retry_gets_the_answer_to_a_call_of_the_run_that_failed(
     assert (await client.entities.get(Cart, "ann")).items == {"rug": 1}, "it was made twice"
 
 
+async def test_an_attempt_makes_no_change_again_that_its_log_lacks(
+    worker: Worker, client: Client
+) -> None:
+    """Fault: the run had failed before it was recorded that the call was sent."""
+    checked.clear()
+    customers = [str(number) for number in range(20)]
+    runs = [await client.start("carts/add_and_fail", each) for each in customers]
+    assert [await run.result(timeout=60) for run in runs] == [1] * 20
+    assert [await client.entity(Cart, each).total() for each in customers] == [1] * 20
+
+
+async def test_a_retry_makes_no_change_again_that_its_log_lacks(
+    worker: Worker, client: Client
+) -> None:
+    """The same of a run that was terminated as soon as the entity had the call."""
+
+    async def cut_off(customer: str) -> None:
+        run = await client.start("carts/add_one", customer)
+        async with asyncio.timeout(30):
+            while not (await client.runs.list(names=entity(), key=customer)).runs:
+                await asyncio.sleep(0)
+        await run.terminate()
+        retry = await client.runs.retry(run.run_id)
+        assert await retry.result(timeout=60) == 1
+        assert await client.entity(Cart, customer).total() == 1
+
+    await asyncio.gather(*(cut_off(str(number)) for number in range(6)))
+
+
 async def test_a_retry_is_told_of_a_call_that_will_not_be_answered(
     store: Store, worker: Worker, client: Client
 ) -> None:

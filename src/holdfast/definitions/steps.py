@@ -45,6 +45,8 @@ class Step(Recorded[P, R_co]):
     """True if the record of a transactional step follows its commit."""
     place: str | None = None
     """Where the result of a transaction is kept; None for other steps, empty in holdfast's own."""
+    is_sent_once: bool = False
+    """True if a retry of a run sends this call of an entity under its `first_id`."""
 
     def __init__(
         self,
@@ -236,6 +238,14 @@ class StepContext(AttemptContext):
     def idempotency_key(self) -> str:
         """The same text at each attempt of this call, and at no attempt of another call."""
         return self._call.id
+
+    @property
+    def first_id(self) -> str:
+        """The same of the first of the runs that this one retries, if that may have made the call.
+
+        Its log may lack the call: the run may have ended before that was recorded.
+        """
+        return self._call.first_id
 
     @property
     def writer(self) -> tuple[UUID, str, Writer] | None:

@@ -199,6 +199,7 @@ class _Caller:
             raise ConfigurationError(f"{name} of its own entity would wait for itself")
         code = _read if method.reads else _send
         step: Step[..., Any] = Step(code(entity, method), name=name, retry=Retry(attempts=None))
+        step.is_sent_once = not method.reads
         answer = await run.ledger(Steps).call(step, name, (key, payload), {})
         if method.reads:
             return method.result.decode(answer)
@@ -249,7 +250,7 @@ def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str | SentC
     async def send(key: str, payload: Any) -> str | SentCall:
         """Send a call, and return its id, the same at each attempt, and which run has it."""
         step, new = current_step(), entity.new_run(key)
-        call_id, reply_to = step.idempotency_key, f"{REPLY_TO_RUN}{step.run_id}"
+        call_id, reply_to = step.first_id, f"{REPLY_TO_RUN}{step.run_id}"
         signal = NewSignal(
             new.run_id, method.name, encode(payload), call_id, update=True, reply_to=reply_to
         )

@@ -18,10 +18,10 @@ class _Answer(msgspec.Struct):
 class LostAnswers(Ledger):
     """Which answers of entities were copied from the log of another run, and how far it goes."""
 
-    __slots__ = ("_copied", "_history", "_until")
+    __slots__ = ("_copied", "_history", "_own", "_until")
 
     def __init__(self, run: Run) -> None:
-        self._history = run.history
+        self._history, self._own = run.history, f"{run.info.run_id}/"
         self._until, self._copied = 0, frozenset[str | None]()
 
     def copy(self, events: Sequence[Event], until: int) -> None:
@@ -36,9 +36,12 @@ class LostAnswers(Ledger):
     def has(self, call_id: str) -> bool:
         """Return True if this run is not sent the answer to the call that its code has just made.
 
-        The call is a copy: the run that made it has the answer, or will be sent it.
+        The call is a copy, or has the id of one that the log of its maker lacks: the run that made
+        it has the answer, or will be sent it.
         """
-        return self._history.position < self._until and call_id not in self._copied
+        if not self._until or call_id in self._copied:
+            return False
+        return self._history.position < self._until or not call_id.startswith(self._own)
 
 
 def _answered(payload: msgspec.Raw | str) -> str | None:

@@ -76,6 +76,12 @@ class Call(msgspec.Struct, eq=False):
         return f"{self.run_id}/{self.key}"
 
     @property
+    def first_id(self) -> str:
+        """The id that the call had in the first of the runs that this one retries."""
+        made = [run_id for run_id, _, takes in self.origins if takes]
+        return f"{made[-1]}/{self.key}" if made else self.id
+
+    @property
     def fingerprint(self) -> int:
         """The fingerprint of the arguments."""
         return fingerprint(self.arguments)
@@ -246,7 +252,7 @@ class Steps(Ledger, msgspec.Struct, eq=False):
     def _compare(self, call: Call) -> None:
         """Apply what the log already has for this call."""
         key, history = call.key, self._run.history
-        if history.origins and call.step.connects is not None:
+        if history.origins and (call.step.connects is not None or call.step.is_sent_once):
             call.origins = history.origins_of(key)
         if history.again:
             history.make_again(key)
