@@ -191,6 +191,22 @@ def test_a_step_that_would_be_given_too_much_by_several_maps_fails(
     assert hand.work("two") == []
 
 
+def test_a_step_after_many_large_steps_fails(hand: Hand) -> None:
+    """Each of them has returned what one step may return."""
+    slugs = [f"s{number}" for number in range(17)]
+    hand.define("many", *((slug, []) for slug in slugs), ("all", slugs))
+    run_id = hand.start("many", None)
+    hand.work("many")
+    for slug in slugs[:-1]:
+        hand.complete(run_id, slug, 1)
+    hand.connection.execute(
+        "update holdfast.step_states set output = to_json(repeat('x', 16777000))"
+        " where status = 'completed'"
+    )
+    hand.complete(run_id, slugs[-1], "x" * 16_000)
+    assert "step all failed: what it is given takes 257 MiB" in str(hand.run(run_id)["error"])
+
+
 def test_a_run_whose_output_would_be_too_large_fails(hand: Hand) -> None:
     """The end of the last element was undone, again and again."""
     run = hand.run(fill_two_maps(hand))
