@@ -181,7 +181,8 @@ end $$;
 
 -- Record the steps because of which runs fail; p_wrong are their entries of the log. Returns the
 -- entries with them, without those that say that such a step was completed, and the failures.
--- Locks: states of steps. Called by _advance_flows, _end_large_maps and _fail_attempts.
+-- Locks: states of steps. Called by _advance_flows, _end_large_maps, _end_overfull and
+-- _fail_attempts.
 create or replace function holdfast._fail_steps(
     p_now timestamptz, p_wrong holdfast._flow_entry[], p_entries holdfast._flow_entry[],
     out entries holdfast._flow_entry[], out failures holdfast._flow_failure[]

@@ -85,8 +85,8 @@ end $$;
 
 -- End steps that are to begin, and runs that are to complete, if what such a step is given, or the
 -- run's output, takes more than 256 MiB: see _end_large_maps. on_exhausted of the step decides; the
--- run fails because of its output. The arrays are those of _advance_flows, without what has ended by
--- it. Locks: as _skip_steps. Called by _advance_flows.
+-- run fails because of its output. The arrays are those of _advance_flows, without what has ended
+-- by it. Locks: as _skip_steps. Called by _advance_flows.
 create or replace function holdfast._end_overfull(
     p_now timestamptz, inout singles holdfast._flow_step[], inout done holdfast._flow_step[],
     inout ends holdfast._step_end[], inout entries holdfast._flow_entry[],
@@ -104,8 +104,8 @@ begin
         done := array_remove(done, v_step.step);
         continue when exists (select from unnest(failures) as f where f.run_id = v_step.run_id);
         v_error := json_build_object('kind', 'holdfast.errors.StepFailed', 'step',
-            v_step.step_slug, 'message', format('step %s failed: what it is given takes %s MiB; one '
-            'value takes 256 MiB at most: store results elsewhere, and return references',
+            v_step.step_slug, 'message', format('step %s failed: what it is given takes %s MiB; '
+            'one value takes 256 MiB at most: store results elsewhere, and return references',
             v_step.step_slug, (v_step.bytes >> 20) + 1));
         if v_step.step_slug = '' then
             v_error := json_build_object('kind', 'holdfast.errors.PayloadError', 'message', format(
@@ -129,8 +129,8 @@ begin
 end $$;
 
 -- Return those steps that would be given too much, how they end, and if their failure ends the run.
--- Without a map or a run and with 16 dependencies at most, of 16 MiB each, nothing is too much. What
--- depends on one map is judged with it. Locks nothing. Called by _end_overfull.
+-- Without a map or a run and with 16 dependencies at most, of 16 MiB each, nothing is too much.
+-- What depends on one map is judged with it. Locks nothing. Called by _end_overfull.
 create or replace function holdfast._overfull_steps(p_steps holdfast._flow_step[]) returns table (
     step holdfast._flow_step, run_id uuid, handler text, step_slug text, outcome text,
     is_soft boolean, bytes bigint

@@ -5,8 +5,8 @@
 -- outcome 'failed' have failed, and what depends on them is skipped in the same way. Tasks of
 -- theirs are deleted; workers that hold one are told. `ends` are the steps that ended by it,
 -- `entries` speak of all that were skipped. p_errors are parallel to the steps.
--- Locks: tasks of steps by (run_id, key), then states. Called by _advance_flows, _end_large_maps
--- and _fail_attempts.
+-- Locks: tasks of steps by (run_id, key), then states. Called by _advance_flows,
+-- _end_large_maps, _end_overfull and _fail_attempts.
 create or replace function holdfast._skip_steps(
     p_now timestamptz, p_steps holdfast._step_end[], p_reason text, p_errors json[] default null,
     out ends holdfast._step_end[], out entries holdfast._flow_entry[], out notices text[]
