@@ -166,6 +166,11 @@ class StepCall(Protocol):
         ...
 
     @property
+    def first_id(self) -> str:
+        """The id that the call had in the first of the runs that this one retries."""
+        ...
+
+    @property
     def attempt(self) -> int:
         """The number of the attempt, from 1."""
         ...
@@ -240,14 +245,6 @@ class StepContext(AttemptContext):
         return self._call.id
 
     @property
-    def first_id(self) -> str:
-        """The same of the first of the runs that this one retries, if that may have made the call.
-
-        Its log may lack the call: the run may have ended before that was recorded.
-        """
-        return self._call.first_id
-
-    @property
     def writer(self) -> tuple[UUID, str, Writer] | None:
         """The run, the key of its turn, and the attempt, for streams."""
         return self.run_id, "", Writer(self.key, self._lease_no, self.attempt)
@@ -255,6 +252,14 @@ class StepContext(AttemptContext):
     def note_streams(self) -> None:
         """Let the step's record say that this attempt has opened a stream."""
         self._call.streams = self._lease_no
+
+
+def first_id(step: StepContext) -> str:
+    """Return the id that a call had in the first run that may have made it, its own by default.
+
+    The log of a run that this one retries may lack the call: it may have ended before the record.
+    """
+    return step._call.first_id  # pyright: ignore[reportPrivateUsage]
 
 
 def running_step() -> StepContext | None:

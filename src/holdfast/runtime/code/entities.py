@@ -11,7 +11,7 @@ import msgspec
 from holdfast.codec import encode
 from holdfast.definitions.entities import STATE, Entity, Given, Method, Proxy, SentCall, entity_of
 from holdfast.definitions.entity_access import ACCESS
-from holdfast.definitions.steps import Step, current_step
+from holdfast.definitions.steps import Step, current_step, first_id
 from holdfast.errors import (
     ConfigurationError,
     InvalidInput,
@@ -250,7 +250,7 @@ def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str | SentC
     async def send(key: str, payload: Any) -> str | SentCall:
         """Send a call, and return its id, the same at each attempt, and which run has it."""
         step, new = current_step(), entity.new_run(key)
-        call_id, reply_to = step.first_id, f"{REPLY_TO_RUN}{step.run_id}"
+        call_id, reply_to = first_id(step), f"{REPLY_TO_RUN}{step.run_id}"
         signal = NewSignal(
             new.run_id, method.name, encode(payload), call_id, update=True, reply_to=reply_to
         )
