@@ -166,8 +166,8 @@ class StepCall(Protocol):
         ...
 
     @property
-    def first_id(self) -> str:
-        """The id that the call had in the first of the runs that this one retries."""
+    def origins(self) -> Sequence[tuple[UUID, int, bool]]:
+        """The runs that this one retries, the newest first, with True if they may have made it."""
         ...
 
     @property
@@ -259,7 +259,9 @@ def first_id(step: StepContext) -> str:
 
     The log of a run that this one retries may lack the call: it may have ended before the record.
     """
-    return step._call.first_id  # pyright: ignore[reportPrivateUsage]
+    call = step._call  # pyright: ignore[reportPrivateUsage]
+    made = [run_id for run_id, _, may_have in call.origins if may_have]
+    return f"{made[-1]}/{call.key}" if made else call.id
 
 
 def running_step() -> StepContext | None:

@@ -76,12 +76,6 @@ class Call(msgspec.Struct, eq=False):
         return f"{self.run_id}/{self.key}"
 
     @property
-    def first_id(self) -> str:
-        """The id that the call had in the first of the runs that this one retries."""
-        made = [run_id for run_id, _, takes in self.origins if takes]
-        return f"{made[-1]}/{self.key}" if made else self.id
-
-    @property
     def fingerprint(self) -> int:
         """The fingerprint of the arguments."""
         return fingerprint(self.arguments)
