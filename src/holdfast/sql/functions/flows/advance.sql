@@ -70,14 +70,16 @@ begin
                     p_now, v_round.unmet, 'condition_unmet', v_round.errors) as s;
             end if;
         end if;
-        v_round := holdfast._end_overfull(
-            p_now, v_singles, v_done, v_ends, v_entries, v_failures, v_notices);
-        v_singles := v_round.singles;
-        v_done := v_round.done;
-        v_ends := v_round.ends;
-        v_entries := v_round.entries;
-        v_failures := v_round.failures;
-        v_notices := v_round.notices;
+        if cardinality(v_singles) > 0 or cardinality(v_done) > 0 then
+            v_round := holdfast._end_overfull(
+                p_now, v_singles, v_done, v_ends, v_entries, v_failures, v_notices);
+            v_singles := v_round.singles;
+            v_done := v_round.done;
+            v_ends := v_round.ends;
+            v_entries := v_round.entries;
+            v_failures := v_round.failures;
+            v_notices := v_round.notices;
+        end if;
         v_ready := '{}';
         exit when cardinality(v_ends) = 0;
     end loop;
