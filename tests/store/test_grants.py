@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
 
@@ -34,13 +35,19 @@ async def owner(empty_database_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
-@pytest.fixture
-async def role(owner: asyncpg.Connection) -> AsyncIterator[str]:
-    name = f"Shop worker {uuid4().hex[:8]}"
+@asynccontextmanager
+async def role_called(owner: asyncpg.Connection, name: str) -> AsyncIterator[str]:
+    """Make a role, and drop it at the end with all that is its own."""
     await owner.execute(f'create role "{name}" login')
     yield name
     await owner.execute(f'drop owned by "{name}"')
     await owner.execute(f'drop role "{name}"')
+
+
+@pytest.fixture
+async def role(owner: asyncpg.Connection) -> AsyncIterator[str]:
+    async with role_called(owner, f"Shop worker {uuid4().hex[:8]}") as name:
+        yield name
 
 
 def url_of(url: str, role: str) -> str:
@@ -238,10 +245,8 @@ async def test_what_a_role_lacks_is_named(
 
 @pytest.fixture
 async def accountant(owner: asyncpg.Connection) -> AsyncIterator[str]:
-    name = f"accountant_{uuid4().hex[:8]}"
-    await owner.execute(f"create role {name}")
-    yield name
-    await owner.execute(f"drop owned by {name}; drop role {name}")
+    async with role_called(owner, f"accountant_{uuid4().hex[:8]}") as name:
+        yield name
 
 
 async def test_things_of_others_in_the_schema_are_neither_granted_nor_asked_for(
