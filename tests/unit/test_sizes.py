@@ -54,7 +54,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("function", "server/pages/runs.py list_page"): PAGE,
     ("module", "client/client.py"): GROUP,
     ("module", "client/runs.py"): GROUP,
-    ("module", "definitions/app.py"): GROUP,
     ("module", "details.py"): "the shapes of the details of all entries, in one place",
     ("module", "errors.py"): "the tree of all errors, drawn and defined in one place",
     ("module", "worker/runs.py"):

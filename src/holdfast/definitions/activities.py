@@ -13,7 +13,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import ClassVar, NoReturn, ParamSpec, TypeVar
+from typing import ClassVar, NoReturn, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 import msgspec
@@ -31,6 +31,7 @@ from holdfast.values.durations import Duration
 from holdfast.values.names import check_queue_name, full_name, split_name
 
 P = ParamSpec("P")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -141,6 +142,15 @@ class Activity(Recorded[P, R_co]):
 
     def _limit(self, limit: Duration | None, name: str) -> float | None:
         return limit_seconds(limit, str(self), name)
+
+
+class ActivityDecorator(Protocol):
+    """The decorator that `app.activity(…)` returns: it makes the function an activity."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Activity[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Activity[P, R]: ...
 
 
 def check_units(what: str, units: object) -> int:

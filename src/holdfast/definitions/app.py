@@ -8,10 +8,10 @@ from functools import partial
 from types import MappingProxyType
 from typing import ParamSpec, Protocol, TypeVar, Unpack, overload
 
-from holdfast.definitions.activities import Activity
+from holdfast.definitions.activities import Activity, ActivityDecorator
 from holdfast.definitions.agents import Offering
 from holdfast.definitions.alerts import Alerting
-from holdfast.definitions.batches import Batch, BatchActivity
+from holdfast.definitions.batches import Batch, BatchActivity, BatchDecorator
 from holdfast.definitions.composing import Composing
 from holdfast.definitions.consuming import Consuming
 from holdfast.definitions.entities import Entities
@@ -23,7 +23,7 @@ from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.scheduling import Scheduling
 from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.startable import AnyStartable
-from holdfast.definitions.steps import Step
+from holdfast.definitions.steps import Step, StepDecorator
 from holdfast.definitions.subscribing import Subscribing
 from holdfast.definitions.transactions import Transacting
 from holdfast.definitions.workflows import AnyActivity, AnyWorkflow, Registry, Workflow
@@ -40,41 +40,9 @@ __all__ = ["AnyWorkflow", "App"]
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-E = TypeVar("E")
 Ctx = TypeVar("Ctx", bound=RunContext)
 In = TypeVar("In")
 Out = TypeVar("Out")
-
-
-class StepDecorator(Protocol):
-    """The decorator that `app.step(…)` returns: it makes the function a step."""
-
-    @overload
-    def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Step[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
-
-
-class ActivityDecorator(Protocol):
-    """The decorator that `app.activity(…)` returns: it makes the function an activity."""
-
-    @overload
-    def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Activity[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[P, R], /) -> Activity[P, R]: ...
-
-
-class BatchDecorator(Protocol):
-    """The decorator that `app.activity(batch=…)` returns: calls with one element become batches."""
-
-    @overload
-    def __call__(
-        self, fn: Callable[[list[E]], Coroutine[object, None, Sequence[R | BaseException]]], /
-    ) -> Activity[[E], R]: ...
-    @overload
-    def __call__(
-        self, fn: Callable[[list[E]], Sequence[R | BaseException]], /
-    ) -> Activity[[E], R]: ...
 
 
 class WorkflowDecorator(Protocol):

@@ -12,7 +12,7 @@ import types
 import typing
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast.definitions.activities import Activity, ActivityContext
 from holdfast.definitions.flow_types import type_name
@@ -23,6 +23,8 @@ from holdfast.errors import ConfigurationError
 from holdfast.values.durations import Duration, seconds
 
 P = ParamSpec("P")
+E = TypeVar("E")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 _MOST_ELEMENTS: Final = 10_000
@@ -136,6 +138,19 @@ class BatchActivity(Activity[P, R_co]):
                 f"list[{type_name(annotation)}], not {type_name(annotation)}"
             )
         return arguments[0]
+
+
+class BatchDecorator(Protocol):
+    """The decorator that `app.activity(batch=…)` returns: calls with one element become batches."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[[list[E]], Coroutine[object, None, Sequence[R | BaseException]]], /
+    ) -> Activity[[E], R]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[list[E]], Sequence[R | BaseException]], /
+    ) -> Activity[[E], R]: ...
 
 
 def _is_exception(annotation: object) -> bool:

@@ -25,6 +25,7 @@ from holdfast.values.names import check_step_name
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 S = TypeVar("S")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
 
@@ -116,6 +117,15 @@ class Step(Recorded[P, R_co]):
         if timeout is not None:
             changed.timeout_seconds = limit_seconds(timeout, str(self), "timeout")
         return changed
+
+
+class StepDecorator(Protocol):
+    """The decorator that `app.step(…)` returns: it makes the function a step."""
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[object, None, R]], /) -> Step[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Step[P, R]: ...
 
 
 class StepRun(Protocol):
