@@ -1,4 +1,4 @@
-"""The classes of commands: imported when needed, global options anywhere, plain errors."""
+"""How commands are declared: imported when needed, global options anywhere, plain errors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -17,6 +17,8 @@ from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import change, settings_of
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.values.suggestions import nearest
+
+F = TypeVar("F", bound=Callable[..., Any] | click.Command)
 
 CommandSource = dict[str, str]  # the command's name -> "module:attribute"
 
@@ -177,13 +179,13 @@ def sources(module: str, *commands: str) -> CommandSource:
 def global_options(*, hidden: bool) -> list[click.Parameter]:
     """Return the options that every command accepts."""
 
-    def option(*names: str, help: str, **kwargs: Any) -> click.Option:
+    def make(*names: str, help: str, **kwargs: Any) -> click.Option:
         return click.Option(
             names, help=help, hidden=hidden, expose_value=False, callback=change, **kwargs
         )
 
     return [
-        option(
+        make(
             "--database",
             metavar="URL",
             multiple=True,
@@ -191,42 +193,42 @@ def global_options(*, hidden: bool) -> list[click.Parameter]:
             "then the embedded PostgreSQL. Several, if they are shards of one engine: give it for "
             "each, in the order of their numbers.",
         ),
-        option(
+        make(
             "--data",
             metavar="DIR",
             type=click.Path(file_okay=False, path_type=Path),
             help="The directory of the embedded PostgreSQL. Default: $HOLDFAST_HOME, "
             "then ~/.holdfast.",
         ),
-        option(
+        make(
             "--listen-database",
             metavar="URL",
             help="The server's own address, for notifications; needed if --database is a pooler "
             "in transaction mode. Default: $HOLDFAST_LISTEN_DATABASE_URL, then the database.",
         ),
-        option(
+        make(
             "--read-database",
             metavar="URL",
             help="A streaming replica of the database, for lists, charts and the archive; never "
             "for what decides. Default: $HOLDFAST_READ_DATABASE_URL, then the database.",
         ),
-        option(
+        make(
             "--redis",
             metavar="URL",
             help="Redis or Valkey that wakes workers for new runs and activities. It holds nothing "
             "that could be lost. Default: $HOLDFAST_REDIS_URL, then none.",
         ),
-        option(
+        make(
             "--prepare/--no-prepare",
             default=None,
             help="Prepare statements by name. Default: $HOLDFAST_PREPARE (on, off), then yes, "
             "unless a connection pooler is detected.",
         ),
-        option("--schema", metavar="NAME", help="The schema in the database. Default: holdfast."),
-        option(
+        make("--schema", metavar="NAME", help="The schema in the database. Default: holdfast."),
+        make(
             "--json", is_flag=True, help="Answer in JSON, for scripts; errors are JSON on stderr."
         ),
-        option("--debug", is_flag=True, help="Show the traceback of an error of holdfast."),
+        make("--debug", is_flag=True, help="Show the traceback of an error of holdfast."),
     ]
 
 
@@ -250,5 +252,37 @@ def command(
     def declare(function: Callable[..., Any]) -> Command:
         whole = answered(function) if iscoroutinefunction(function) else function
         return click.command(name, cls=Command, help=help, examples=examples)(whole)
+
+    return declare
+
+
+def option(
+    shown: str, help: str | None = None, *, name: str | None = None, **settings: Any
+) -> Callable[[F], F]:
+    """Declare an option as `--help` shows it: `--limit N`, `-o --output FILE`.
+
+    With `--tag TAG...` it may be repeated. Without a value, a type and a default it is a flag.
+    `name` is that of the function's parameter, by default the option's. The help says what the
+    default is. `settings` are those of click.
+    """
+    words = shown.split()
+    names = [each for each in words if each.startswith("-")]
+    if words[len(names) :]:
+        settings["metavar"] = words[-1].removesuffix("...")
+        settings["multiple"] = words[-1].endswith("...")
+    elif not settings.keys() & {"type", "default"}:
+        settings["is_flag"] = True
+    if "default" in settings:
+        settings.setdefault("show_default", True)
+    return click.option(*names, *([name] if name else []), help=help, **settings)
+
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return one decorator for options that several commands have, in this order."""
+
+    def declare(function: F) -> F:
+        for each in reversed(options):
+            function = each(function)
+        return function
 
     return declare

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from holdfast.cli.framework import option, together
 from holdfast.errors import ConfigurationError
 from holdfast.values.durations import seconds
 
@@ -24,42 +25,34 @@ if TYPE_CHECKING:
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
-queue_option = click.option(
-    "--queue",
-    "queues",
-    metavar="NAME",
-    multiple=True,
-    help="Serve this queue; may be repeated. Default: the queues of the app.",
+queue_option = option(
+    "--queue NAME...",
+    "Serve this queue; may be repeated. Default: the queues of the app.",
+    name="queues",
 )
-replace_flows_option = click.option(
+replace_flows_option = option(
     "--replace-flows",
-    is_flag=True,
-    help="Replace a flow whose steps have changed under the same version, and terminate its open "
-    "runs.",
+    "Replace a flow whose steps have changed under the same version, and terminate its open runs.",
 )
-log_level_option = click.option(
+log_level_option = option(
     "--log-level",
+    "Write log lines of this level and higher.",
     type=click.Choice(LOG_LEVELS),
     default="info",
-    show_default=True,
-    help="Write log lines of this level and higher.",
 )
 
-after_option = click.option(
-    "--after",
-    metavar="OFFSET",
+after_option = option(
+    "--after OFFSET",
+    "Write only what comes after this offset.",
     type=click.IntRange(0),
     default=0,
-    help="Write only what comes after this offset.",
+    show_default=False,
 )
-only_option = click.option(
-    "--only",
-    metavar="APP",
-    multiple=True,
-    help="Show the runs of this app only, or of the workflow APP/NAME; may be repeated.",
+only_option = option(
+    "--only APP...", "Show the runs of this app only, or of the workflow APP/NAME; may be repeated."
 )
-hide_payloads_option = click.option(
-    "--hide-payloads", is_flag=True, help="Show no inputs, results, signals and texts of errors."
+hide_payloads_option = option(
+    "--hide-payloads", "Show no inputs, results, signals and texts of errors."
 )
 
 
@@ -78,11 +71,10 @@ def complete_app(
 
 
 app_argument = click.argument("app_reference", metavar="MODULE:APP", shell_complete=complete_app)
-app_option = click.option(
-    "--app",
-    "app_reference",
-    metavar="MODULE:APP",
-    help="Check the input against the types of this app.",
+app_option = option(
+    "--app MODULE:APP",
+    "Check the input against the types of this app.",
+    name="app_reference",
     shell_complete=complete_app,
 )
 
@@ -239,8 +231,6 @@ def given_options(given: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-F = TypeVar("F", bound=Callable[..., object])
-
 _NAMES = {
     "states": "states",
     "workflows": "names",
@@ -252,63 +242,30 @@ _NAMES = {
     "since": "since",
     "until": "until",
 }
-_OPTIONS = (
-    click.option(
-        "--state",
-        "states",
-        multiple=True,
-        metavar="STATE",
-        help="Runs in this state: queued, running, waiting, stuck, paused, completed, failed, "
+filter_options = together(
+    option(
+        "--state STATE...",
+        "Runs in this state: queued, running, waiting, stuck, paused, completed, failed, "
         "cancelled, timed_out, terminated or continued.",
+        name="states",
     ),
-    click.option(
-        "--workflow",
-        "workflows",
-        metavar="NAME",
-        multiple=True,
-        help="Runs of this workflow or flow.",
+    option("--workflow NAME...", "Runs of this workflow or flow.", name="workflows"),
+    option("--queue NAME...", "Runs of this queue.", name="queues"),
+    option("--tag TAG...", "Runs with this tag; if repeated, with all of these tags.", name="tags"),
+    option("--where NAME=VALUE...", "Runs with this attribute; if repeated, with all of these."),
+    option("--build BUILD", "Runs that stay with this build."),
+    option(
+        "--key KEY", "Runs of this key: started with it, or continued or retried from such a run."
     ),
-    click.option("--queue", "queues", metavar="NAME", multiple=True, help="Runs of this queue."),
-    click.option(
-        "--tag",
-        "tags",
-        metavar="TAG",
-        multiple=True,
-        help="Runs with this tag; if repeated, with all of these tags.",
-    ),
-    click.option(
-        "--where",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="Runs with this attribute; if repeated, with all of these.",
-    ),
-    click.option("--build", metavar="BUILD", help="Runs that stay with this build."),
-    click.option(
-        "--key",
-        metavar="KEY",
-        help="Runs of this key: started with it, or continued or retried from such a run.",
-    ),
-    click.option("--parent", metavar="RUN", help="Runs that this run started."),
-    click.option(
-        "--since",
-        metavar="MOMENT",
+    option("--parent RUN", "Runs that this run started."),
+    option(
+        "--since MOMENT",
+        "Runs created at this moment or later: 2030-01-31T12:00, or 2h for two hours ago.",
         type=past_moment,
-        help="Runs created at this moment or later: 2030-01-31T12:00, or 2h for two hours ago.",
     ),
-    click.option(
-        "--until", metavar="MOMENT", type=past_moment, help="Runs created before this moment."
-    ),
-    click.option(
-        "--input", "contains", metavar="JSON", help="Runs with an input that contains this JSON."
-    ),
+    option("--until MOMENT", "Runs created before this moment.", type=past_moment),
+    option("--input JSON", "Runs with an input that contains this JSON.", name="contains"),
 )
-
-
-def filter_options(fn: F) -> F:
-    """Add the filter options to a command; `read_filters` reads their values."""
-    for option in reversed(_OPTIONS):
-        fn = option(fn)
-    return fn
 
 
 def read_filters(options: dict[str, object]) -> RunFilters:

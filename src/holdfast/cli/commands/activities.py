@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import read_json
 
 if TYPE_CHECKING:
@@ -62,9 +62,7 @@ def complete(token: str, result: str | None) -> None:
 )
 @click.argument("token")
 @click.argument("message")
-@click.option(
-    "--final", is_flag=True, help="Do not retry the activity, whatever its retry policy says."
-)
+@option("--final", "Do not retry the activity, whatever its retry policy says.")
 async def fail(link: Link, token: str, message: str, final: bool) -> Answer:
     """Fail an attempt of an activity with MESSAGE.
 

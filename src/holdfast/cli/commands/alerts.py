@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, option
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,7 +34,7 @@ def alerts() -> None:
 @command(
     "list", examples=("holdfast alerts list", "holdfast alerts list --active && echo 'look at it'")
 )
-@click.option("--active", is_flag=True, help="Only those that are active; exit code 1 if none is.")
+@option("--active", "Only those that are active; exit code 1 if none is.")
 async def list_alerts(link: Link, *, active: bool) -> Answer:
     """List the alerts of all apps, as they were seen when a worker looked last."""
     from holdfast.cli.render.console import plain

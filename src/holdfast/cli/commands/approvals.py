@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call
-from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import filled
 
 if TYPE_CHECKING:
@@ -49,13 +49,7 @@ def approvals(context: click.Context) -> None:
     ),
 )
 @click.argument("reference", metavar="[RUN]", required=False)
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 10_000),
-    default=100,
-    show_default=True,
-    help="List at most so many approvals.",
-)
+@option("--limit", "List at most so many approvals.", type=click.IntRange(1, 10_000), default=100)
 async def list_approvals(link: Link, reference: str | None, limit: int) -> Answer:
     """List the approvals that wait for a decision, with the command that decides each.
 
@@ -89,25 +83,17 @@ _MOST = 1_000
 )
 @click.argument("reference", metavar="RUN")
 @click.argument("key", metavar="[KEY]", required=False)
-@click.option("--approve", is_flag=True, help="Approve it.")
-@click.option("--reject", is_flag=True, help="Reject it.")
-@click.option(
-    "--by", metavar="NAME", callback=filled, help="Who decides. Default: the user of this machine."
+@option("--approve", "Approve it.")
+@option("--reject", "Reject it.")
+@option("--by NAME", "Who decides. Default: the user of this machine.", callback=filled)
+@option("--feedback TEXT", "Why; the run's code can read it.")
+@option(
+    "--set NAME=VALUE...",
+    "A value of the approval's form; may be repeated.",
+    name="settings_of_fields",
 )
-@click.option("--feedback", metavar="TEXT", help="Why; the run's code can read it.")
-@click.option(
-    "--set",
-    "settings_of_fields",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="A value of the approval's form; may be repeated.",
-)
-@click.option(
-    "--id",
-    "decision_id",
-    metavar="ID",
-    callback=filled,
-    help="Decide once, even if this id is sent again.",
+@option(
+    "--id ID", "Decide once, even if this id is sent again.", name="decision_id", callback=filled
 )
 def decide(
     reference: str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, call
-from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import duration
 
 if TYPE_CHECKING:
@@ -43,14 +43,8 @@ def archive() -> None:
 @command(
     "list", examples=("holdfast archive list", "holdfast archive list --workflow checkout --json")
 )
-@click.option("--workflow", metavar="NAME", help="Only runs of this workflow or flow.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1),
-    default=50,
-    show_default=True,
-    help="List at most so many runs.",
-)
+@option("--workflow NAME", "Only runs of this workflow or flow.")
+@option("--limit", "List at most so many runs.", type=click.IntRange(1), default=50)
 async def list_archived(link: Link, workflow: str | None, limit: int) -> Answer:
     """List archived runs, those that were archived last first."""
     from holdfast.cli.render.console import console, plain
@@ -104,8 +98,8 @@ async def show(link: Link, reference: str) -> Answer:
     ),
 )
 @click.argument("references", metavar="[RUN]...", nargs=-1)
-@click.option("--workflow", metavar="NAME", help="All archived runs of this workflow or flow.")
-@click.option("--output", metavar="FILE", type=Path, help="A new file; the default is stdout.")
+@option("--workflow NAME", "All archived runs of this workflow or flow.")
+@option("--output FILE", "A new file; the default is stdout.", type=Path)
 def export(references: tuple[str, ...], workflow: str | None, output: Path | None) -> None:
     """Write archived runs as lines of JSON, as they stand in the archive.
 
@@ -139,11 +133,10 @@ def export(references: tuple[str, ...], workflow: str | None, output: Path | Non
 
 @command("restore", examples=("holdfast archive restore checkout/order-7 --retention 7d",))
 @click.argument("references", metavar="RUN...", nargs=-1, required=True)
-@click.option(
-    "--retention",
-    metavar="TIME",
+@option(
+    "--retention TIME",
+    "How long they are kept now; the default is what they were started with.",
     type=duration,
-    help="How long they are kept now; the default is what they were started with.",
 )
 async def restore(link: Link, references: tuple[str, ...], retention: float | None) -> Answer:
     """Make archived runs ended runs of the database again, to fork or to retry them.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import attribute_values
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 )
 @click.argument("reference", metavar="RUN")
 @click.argument("attributes", metavar="[NAME=VALUE]...", nargs=-1)
-@click.option(
-    "--remove", metavar="NAME", multiple=True, help="Remove this attribute; may be repeated."
-)
+@option("--remove NAME...", "Remove this attribute; may be repeated.")
 def set_attributes(reference: str, attributes: tuple[str, ...], remove: tuple[str, ...]) -> None:
     """Set attributes of a run, open or ended, by which lists find it.
 
@@ -56,8 +54,8 @@ def set_attributes(reference: str, attributes: tuple[str, ...], remove: tuple[st
 )
 @click.argument("reference", metavar="RUN")
 @click.argument("tags", metavar="[TAG]...", nargs=-1)
-@click.option("--add", metavar="TAG", multiple=True, help="Add this tag; may be repeated.")
-@click.option("--remove", metavar="TAG", multiple=True, help="Remove this tag; may be repeated.")
+@option("--add TAG...", "Add this tag; may be repeated.")
+@option("--remove TAG...", "Remove this tag; may be repeated.")
 def set_tags(
     reference: str, tags: tuple[str, ...], add: tuple[str, ...], remove: tuple[str, ...]
 ) -> None:

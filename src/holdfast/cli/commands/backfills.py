@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.answers import Answer, call
 from holdfast.cli.commands.schedules import overlap_option
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import confirm
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ _COUNTED: Final = 10_000  # of more ticks it is only said that they are more
 @click.argument("start")
 @click.argument("end")
 @overlap_option
-@click.option("--dry-run", is_flag=True, help="Say how many ticks these are, and fire none.")
-@click.option("--yes", is_flag=True, help="Do not ask, however many ticks these are.")
+@option("--dry-run", "Say how many ticks these are, and fire none.")
+@option("--yes", "Do not ask, however many ticks these are.")
 def backfill(
     name: str, start: str, end: str, overlap: str | None, dry_run: bool, yes: bool
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.framework import Group, command, option, sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def builds() -> None:
 
 
 def _app_option(fn: F) -> F:
-    return click.option("--app", metavar="NAME", help="The app; needed if several have builds.")(fn)
+    return option("--app NAME", "The app; needed if several have builds.")(fn)
 
 
 @command("list", examples=("holdfast builds list", "holdfast builds list --app shop --json"))
@@ -65,11 +65,7 @@ async def list_builds(link: Link, *, app: str | None) -> Answer:
 )
 @click.argument("build")
 @_app_option
-@click.option(
-    "--force",
-    is_flag=True,
-    help="Promote it also if no worker of it has signed on yet: its runs wait.",
-)
+@option("--force", "Promote it also if no worker of it has signed on yet: its runs wait.")
 async def promote(link: Link, build: str, *, app: str | None, force: bool) -> Answer:
     """Let new runs of pinned workflows get BUILD.
 
@@ -140,9 +136,9 @@ async def roll_back(link: Link, *, app: str | None) -> Answer:
     ),
 )
 @click.argument("references", metavar="[RUN]...", nargs=-1)
-@click.option("--to", "build", metavar="BUILD", help="The build that they move to.")
-@click.option("--unpin", is_flag=True, help="Let them continue with the newest code.")
-@click.option("--from", "from_build", metavar="BUILD", help="Move all open runs of this build.")
+@option("--to BUILD", "The build that they move to.", name="build")
+@option("--unpin", "Let them continue with the newest code.")
+@option("--from BUILD", "Move all open runs of this build.", name="from_build")
 @_app_option
 def move_build(
     references: tuple[str, ...],

@@ -13,6 +13,7 @@ from uuid import UUID
 import click
 
 from holdfast.cli.answers import Answer, answer, call
+from holdfast.cli.framework import option, together
 from holdfast.cli.inputs import filter_options, read_filters
 from holdfast.errors import ForkRefused, RescheduleRefused, RunEnded
 from holdfast.insight.wording import several
@@ -63,21 +64,13 @@ class Act:
     plan: Callable[[Client, UUID], Awaitable[RetryPlan]] | None = None
 
 
-def run_options(fn: F) -> F:
-    """Add the arguments and options that choose the runs of a command."""
-    options = (
-        click.argument("references", metavar="[RUN]...", nargs=-1),
-        filter_options,
-        click.option(
-            "--all", "everything", is_flag=True, help="Change all runs, without a filter."
-        ),
-        click.option(
-            "--dry-run", is_flag=True, help="Show what would be done, and change nothing."
-        ),
-    )
-    for option in reversed(options):
-        fn = option(fn)
-    return fn
+run_options = together(
+    click.argument("references", metavar="[RUN]...", nargs=-1),
+    filter_options,
+    option("--all", "Change all runs, without a filter.", name="everything"),
+    option("--dry-run", "Show what would be done, and change nothing."),
+)
+"""The argument and the options that choose the runs of a command."""
 
 
 def act(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 from holdfast.cli.answers import current_settings
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import app_argument, past_moment, process_count
 
 if TYPE_CHECKING:
@@ -37,49 +37,38 @@ _UNCHECKED = 2
     ),
 )
 @app_argument
-@click.option(
-    "--workflow", "workflows", metavar="NAME", multiple=True, help="Only runs of this workflow."
+@option("--workflow NAME...", "Only runs of this workflow.", name="workflows")
+@option(
+    "--sample N", "At most N runs of each workflow and version, the newest.", type=click.IntRange(1)
 )
-@click.option(
-    "--sample",
-    metavar="N",
-    type=click.IntRange(1),
-    help="At most N runs of each workflow and version, the newest.",
-)
-@click.option("--all", "whole", is_flag=True, help="Every open run; the default.")
-@click.option(
-    "--since",
-    metavar="MOMENT",
+@option("--all", "Every open run; the default.", name="whole")
+@option(
+    "--since MOMENT",
+    "Only runs created then or later: 2030-01-31T12:00, or 30d for 30 days ago.",
     type=past_moment,
-    help="Only runs created then or later: 2030-01-31T12:00, or 30d for 30 days ago.",
 )
-@click.option(
-    "--logs",
-    metavar="DIR",
-    type=click.Path(exists=True),
-    help="Check the runs that `holdfast runs export` has written to this directory or file, and "
+@option(
+    "--logs DIR",
+    "Check the runs that `holdfast runs export` has written to this directory or file, and "
     "no database.",
+    type=click.Path(exists=True),
 )
-@click.option(
-    "--build",
-    metavar="BUILD",
-    help="Also runs that are pinned to this build, as before `holdfast runs move-build`.",
+@option(
+    "--build BUILD",
+    "Also runs that are pinned to this build, as before `holdfast runs move-build`.",
 )
-@click.option(
-    "--jobs",
-    metavar="COUNT",
+@option(
+    "--jobs COUNT",
+    "How many processes replay, or auto for one on each processor.",
     type=process_count,
     default="1",
-    show_default=True,
-    help="How many processes replay, or auto for one on each processor.",
 )
-@click.option(
+@option(
     "--format",
-    "form",
+    "Write for people, or annotations of GitHub.",
+    name="form",
     type=click.Choice(["text", "github"]),
     default="text",
-    show_default=True,
-    help="Write for people, or annotations of GitHub.",
 )
 @click.pass_context
 def check(

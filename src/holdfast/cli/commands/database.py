@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, current_settings
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings
 
@@ -31,22 +31,17 @@ _MOST_NAMED = 5  # migrations; --json names all
         "holdfast migrate --results postgresql://app@db/shop     the data of transactions",
     ),
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-@click.option(
-    "--grant",
-    "roles",
-    metavar="ROLE",
-    multiple=True,
-    help="Give this role the rights that workers and clients need; may be repeated.",
+@option("--dry-run", "Show what would be done, and change nothing.")
+@option(
+    "--grant ROLE...",
+    "Give this role the rights that workers and clients need; may be repeated.",
+    name="roles",
 )
-@click.option(
-    "--sql", is_flag=True, help="Write the whole schema as an SQL script, and do nothing else."
-)
-@click.option(
-    "--results",
-    "data",
-    metavar="URL",
-    help="Make the table of results in another database, for the data of transactions.",
+@option("--sql", "Write the whole schema as an SQL script, and do nothing else.")
+@option(
+    "--results URL",
+    "Make the table of results in another database, for the data of transactions.",
+    name="data",
 )
 def migrate(dry_run: bool, roles: tuple[str, ...], sql: bool, data: str | None) -> None:
     """Bring the schema of the database up to date, of several one by one.

@@ -12,7 +12,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import app_argument, log_level_option, queue_option, replace_flows_option
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
@@ -31,18 +31,15 @@ _GRACE_SECONDS = 2  # a step that is cut off is executed again with the new code
 @command("dev", examples=("holdfast dev shop.py", "holdfast dev shop:app --data ./.holdfast"))
 @app_argument
 @queue_option
-@click.option(
-    "--migrate", is_flag=True, help="Bring the schema of your own server up to date without asking."
-)
+@option("--migrate", "Bring the schema of your own server up to date without asking.")
 @replace_flows_option
-@click.option(
+@option(
     "--port",
+    "The port of the dashboard on this machine; if it is taken, the next one that is free.",
     type=click.IntRange(0, 65535),
     default=7433,
-    show_default=True,
-    help="The port of the dashboard on this machine; if it is taken, the next one that is free.",
 )
-@click.option("--open", "opens", is_flag=True, help="Open the dashboard in a browser.")
+@option("--open", "Open the dashboard in a browser.", name="opens")
 @log_level_option
 @click.pass_context
 def dev(

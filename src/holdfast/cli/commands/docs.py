@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from holdfast.cli.answers import Answer
-from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.framework import Group, command, option, sources
 
 
 @click.group(
@@ -28,7 +28,7 @@ def docs() -> None:
 
 @command("search", examples=("holdfast docs search retry a step",))
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, 50), default=8, show_default=True)
+@option("--limit", type=click.IntRange(1, 50), default=8)
 def search(words: tuple[str, ...], limit: int) -> None:
     """List the sections that fit some words best. Exit code 1 if none does."""
     from holdfast.docs import search_pages

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer, call
-from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import app_argument, confirm
 
 if TYPE_CHECKING:
@@ -61,10 +61,8 @@ async def list_flows(link: Link) -> Answer:
     ),
 )
 @click.argument("name")
-@click.option(
-    "--flow-version", type=click.IntRange(1), help="The flow's version. Default: the newest."
-)
-@click.option("--mermaid", is_flag=True, help="Write a Mermaid flowchart, for Markdown.")
+@option("--flow-version", "The flow's version. Default: the newest.", type=click.IntRange(1))
+@option("--mermaid", "Write a Mermaid flowchart, for Markdown.")
 async def show(link: Link, name: str, flow_version: int | None, mermaid: bool) -> Answer:
     """Draw the flow NAME: its steps, in layers, and what each depends on.
 
@@ -98,12 +96,8 @@ async def show(link: Link, name: str, flow_version: int | None, mermaid: bool) -
     ),
 )
 @app_argument
-@click.option("--check", is_flag=True, help="Say what differs, and change nothing.")
-@click.option(
-    "--replace",
-    is_flag=True,
-    help="Replace shapes that differ: their runs that have not ended are terminated.",
-)
+@option("--check", "Say what differs, and change nothing.")
+@option("--replace", "Replace shapes that differ: their runs that have not ended are terminated.")
 def compile_app(app_reference: str, check: bool, replace: bool) -> None:
     """Give the database the shapes of an app's flows, as its workers do when they start.
 
@@ -135,9 +129,9 @@ def compile_app(app_reference: str, check: bool, replace: bool) -> None:
     ),
 )
 @click.argument("name")
-@click.option("--terminate", is_flag=True, help="Terminate its runs that have not ended.")
-@click.option("--force", is_flag=True, help="Delete it although other flows or schedules run it.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@option("--terminate", "Terminate its runs that have not ended.")
+@option("--force", "Delete it although other flows or schedules run it.")
+@option("--yes", "Do not ask.")
 def delete(name: str, terminate: bool, force: bool, yes: bool) -> None:
     """Delete all versions of the flow NAME, with all its runs.
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.framework import Group, command, option, sources, together
 from holdfast.cli.inputs import complete_app
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from rich.table import Table
 
@@ -40,17 +40,15 @@ def limits() -> None:
     """
 
 
-def _named(fn: Callable[..., None]) -> Callable[..., None]:
-    """Add the options that name what a limit concerns, and its key."""
-    for name, help in (
-        ("key", "For each value at this path: input.customer; of an activity also input.0."),
-        ("activity", "The activity: charge, or shop/charge."),
-        ("workflow", "The workflow: checkout, or shop/checkout."),
-        ("queue", "The queue."),
-    ):
-        metavar = "PATH" if name == "key" else "NAME"
-        fn = click.option(f"--{name}", metavar=metavar, help=help)(fn)
-    return fn
+# What a limit concerns, and its key.
+_named = together(
+    option("--queue NAME", "The queue."),
+    option("--workflow NAME", "The workflow: checkout, or shop/checkout."),
+    option("--activity NAME", "The activity: charge, or shop/charge."),
+    option(
+        "--key PATH", "For each value at this path: input.customer; of an activity also input.0."
+    ),
+)
 
 
 @command("list", examples=("holdfast limits list", "holdfast limits list --json"))
@@ -75,29 +73,27 @@ async def list_limits(link: Link) -> Answer:
     ),
 )
 @_named
-@click.option("--concurrency", metavar="N", type=click.IntRange(1), help="At most N at once.")
-@click.option(
+@option("--concurrency N", "At most N at once.", type=click.IntRange(1))
+@option(
     "--holds",
+    "Until when one counts: while a worker executes it, or until the run ends.",
     type=click.Choice(("turn", "run")),
-    help="Until when one counts: while a worker executes it, or until the run ends.",
 )
-@click.option("--rate", metavar="N", type=click.IntRange(1), help="At most N begin in --per.")
-@click.option("--per", metavar="TIME", help="The period of a rate: 1s, 5m.")
-@click.option("--smooth", is_flag=True, help="Begin at even distances.")
-@click.option(
-    "--units",
-    metavar="PATH",
-    help="The rate counts units: the number that inputs have at this path, input.tokens; or call: "
+@option("--rate N", "At most N begin in --per.", type=click.IntRange(1))
+@option("--per TIME", "The period of a rate: 1s, 5m.")
+@option("--smooth", "Begin at even distances.")
+@option(
+    "--units PATH",
+    "The rate counts units: the number that inputs have at this path, input.tokens; or call: "
     "that of each call of an activity.",
 )
-@click.option("--fairness", is_flag=True, help="The values of --key take turns.")
-@click.option("--ageing", metavar="TIME", help="What waits gains a priority each TIME.")
-@click.option(
-    "--app",
-    "app_reference",
-    metavar="MODULE:APP",
-    help="Read paths of activities by the parameters of this app, and refuse a key that is "
+@option("--fairness", "The values of --key take turns.")
+@option("--ageing TIME", "What waits gains a priority each TIME.")
+@option(
+    "--app MODULE:APP",
+    "Read paths of activities by the parameters of this app, and refuse a key that is "
     "encoded in its inputs.",
+    name="app_reference",
     shell_complete=complete_app,
 )
 def set_limit(

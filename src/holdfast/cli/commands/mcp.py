@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import complete_app, hide_payloads_option, log_level_option, only_option
 from holdfast.cli.settings import Settings, settings_of
 
@@ -27,29 +27,23 @@ if TYPE_CHECKING:
         "holdfast mcp --app shop:app --workflow refund",
     ),
 )
-@click.option(
+@option(
     "--allow",
+    "What agents may do: see runs, or also start, signal, decide, cancel and retry them.",
     type=click.Choice(("read", "write")),
     default="read",
-    show_default=True,
-    help="What agents may do: see runs, or also start, signal, decide, cancel and retry them.",
 )
-@click.option(
-    "--docs", is_flag=True, help="Tools that search and read the documentation, and no database."
-)
-@click.option(
-    "--app",
-    "app_reference",
-    metavar="MODULE:APP",
-    help="Offer the workflows of this app instead.",
+@option("--docs", "Tools that search and read the documentation, and no database.")
+@option(
+    "--app MODULE:APP",
+    "Offer the workflows of this app instead.",
+    name="app_reference",
     shell_complete=complete_app,
 )
-@click.option(
-    "--workflow",
-    "workflows",
-    metavar="NAME",
-    multiple=True,
-    help="With --app: offer this workflow; may be repeated. Default: all.",
+@option(
+    "--workflow NAME...",
+    "With --app: offer this workflow; may be repeated. Default: all.",
+    name="workflows",
 )
 @only_option
 @hide_payloads_option

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer
-from holdfast.cli.framework import Command, Group, command
+from holdfast.cli.framework import Command, Group, command, option
 from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _pause(scope: Scope, words: Words) -> Command:
 
     @command("pause", help=help, examples=(example,))
     @click.argument("names", metavar=f"{scope.upper()}...", nargs=-1, required=True)
-    @click.option("--reason", metavar="TEXT", help="Why; shown with the pause.")
+    @option("--reason TEXT", "Why; shown with the pause.")
     async def pause(link: Link, names: tuple[str, ...], reason: str | None) -> Answer:
         return await _pause_names(link, scope, names, reason)
 

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call, current_settings
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import duration, future_moment, read_json
 
 if TYPE_CHECKING:
@@ -69,17 +69,11 @@ def queue() -> None:
     """
 
 
-_limit_option = click.option(
-    "--limit", type=click.IntRange(1, _MOST), default=20, show_default=True, help="At most N."
-)
+_limit_option = option("--limit", "At most N.", type=click.IntRange(1, _MOST), default=20)
 
 
-_cursor_option = click.option(
-    "--cursor", metavar="CURSOR", help="Continue a list: the cursor that it ended with."
-)
-_all_option = click.option(
-    "--all", "all_", is_flag=True, help="All of them; with --json each is a line of its own."
-)
+_cursor_option = option("--cursor CURSOR", "Continue a list: the cursor that it ended with.")
+_all_option = option("--all", "All of them; with --json each is a line of its own.", name="all_")
 
 
 def names_similar(work: Callable[..., Awaitable[T]]) -> Callable[..., Coroutine[Any, Any, T]]:
@@ -202,14 +196,12 @@ async def _pages(
 )
 @click.argument("name")
 @click.argument("payload", required=False)
-@click.option("--delay", metavar="TIME", type=duration, help="Due after TIME.")
-@click.option("--at", metavar="MOMENT", type=future_moment, help="Due at MOMENT: 2030-01-31T12:00.")
-@click.option("--group", metavar="GROUP", help="Of a FIFO queue: whose order is kept.")
-@click.option("--id", "dedup_id", metavar="ID", help="A second send with this id does nothing.")
-@click.option("--priority", type=click.IntRange(0, 4), help="0 is the most urgent.")
-@click.option(
-    "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may be repeated."
-)
+@option("--delay TIME", "Due after TIME.", type=duration)
+@option("--at MOMENT", "Due at MOMENT: 2030-01-31T12:00.", type=future_moment)
+@option("--group GROUP", "Of a FIFO queue: whose order is kept.")
+@option("--id ID", "A second send with this id does nothing.", name="dedup_id")
+@option("--priority", "0 is the most urgent.", type=click.IntRange(0, 4))
+@option("--header NAME=VALUE...", "A header; may be repeated.", name="headers")
 def send(name: str, payload: str | None, headers: tuple[str, ...], **options: Any) -> None:
     """Send a message: JSON, `@file`, or `-` for stdin."""
     import msgspec
@@ -234,13 +226,13 @@ def send(name: str, payload: str | None, headers: tuple[str, ...], **options: An
     ),
 )
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, _MOST), default=1, help="At most N.")
-@click.option(
-    "--wait", metavar="TIME", type=duration, default="0s", help="Wait up to TIME for a message."
+@option("--limit", "At most N.", type=click.IntRange(1, _MOST), default=1, show_default=False)
+@option(
+    "--wait TIME", "Wait up to TIME for a message.", type=duration, default="0s", show_default=False
 )
-@click.option("--visibility", metavar="TIME", type=duration, help="How long they are in flight.")
-@click.option("--contains", metavar="JSON", help="Only messages that contain this.")
-@click.option("--ack", "acks", is_flag=True, help="Acknowledge them once they are written.")
+@option("--visibility TIME", "How long they are in flight.", type=duration)
+@option("--contains JSON", "Only messages that contain this.")
+@option("--ack", "Acknowledge them once they are written.", name="acks")
 def receive(name: str, contains: str | None, acks: bool, **options: Any) -> None:
     """Receive messages. Exit code 1 if there is none.
 
@@ -282,8 +274,8 @@ def ack(receipts: tuple[str, ...]) -> None:
 
 @command("nack", examples=("holdfast queue nack RECEIPT --delay 10s --error 'no van'",))
 @click.argument("receipts", nargs=-1, required=True)
-@click.option("--delay", metavar="TIME", type=duration, default="0s", help="Due again after TIME.")
-@click.option("--error", metavar="TEXT", help="Why.")
+@option("--delay TIME", "Due again after TIME.", type=duration, default="0s", show_default=False)
+@option("--error TEXT", "Why.")
 def nack(receipts: tuple[str, ...], delay: float, error: str | None) -> None:
     """Give messages back by their receipts. Exit code 1 if one is not in flight any more."""
     parsed = _parsed(receipts)

@@ -9,7 +9,7 @@ import click
 from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.commands.queue import names_similar
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import duration, future_moment, read_json
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ async def cancel(link: Link, name: str, message_id: int) -> Answer:
 )
 @click.argument("name")
 @click.argument("message_id", metavar="ID", type=int)
-@click.option("--payload", metavar="JSON", help="The new payload: JSON, `@file`, or `-` for stdin.")
-@click.option("--delay", metavar="TIME", type=duration, help="Due after TIME, from now.")
-@click.option("--at", metavar="MOMENT", type=future_moment, help="Due at MOMENT: 2030-01-31T12:00.")
-@click.option("--priority", type=click.IntRange(0, 4), help="0 is the most urgent.")
+@option("--payload JSON", "The new payload: JSON, `@file`, or `-` for stdin.")
+@option("--delay TIME", "Due after TIME, from now.", type=duration)
+@option("--at MOMENT", "Due at MOMENT: 2030-01-31T12:00.", type=future_moment)
+@option("--priority", "0 is the most urgent.", type=click.IntRange(0, 4))
 def change(name: str, message_id: int, payload: str | None, **options: Any) -> None:
     """Change a message that waits. Exit code 1 if the queue does not have it, or it is in flight.
 
@@ -88,11 +88,11 @@ def change(name: str, message_id: int, payload: str | None, **options: Any) -> N
 
 @command("pop", examples=("holdfast queue pop parcels --limit 10 --json",))
 @click.argument("name")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=1, help="At most N.")
-@click.option(
-    "--wait", metavar="TIME", type=duration, default="0s", help="Wait up to TIME for a message."
+@option("--limit", "At most N.", type=click.IntRange(1, 10_000), default=1, show_default=False)
+@option(
+    "--wait TIME", "Wait up to TIME for a message.", type=duration, default="0s", show_default=False
 )
-@click.option("--contains", metavar="JSON", help="Only messages that contain this.")
+@option("--contains JSON", "Only messages that contain this.")
 def pop(name: str, contains: str | None, **options: Any) -> None:
     """Receive messages and acknowledge them at once. Exit code 1 if there is none.
 

@@ -8,13 +8,13 @@ import click
 
 from holdfast.cli.answers import Answer, answer, call
 from holdfast.cli.commands.queue import names_similar
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import confirm, duration
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
 
-_yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+_yes_option = option("--yes", "Do not ask.")
 
 
 @command(
@@ -25,29 +25,28 @@ _yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
     ),
 )
 @click.argument("name")
-@click.option("--fifo", is_flag=True, help="Messages have groups, each handed out in its order.")
-@click.option("--priorities", is_flag=True, help="Messages may be more or less urgent.")
-@click.option("--filters", is_flag=True, help="A receive may have a condition.")
-@click.option(
-    "--visibility", metavar="TIME", type=duration, default="30s", help="How long one is in flight."
+@option("--fifo", "Messages have groups, each handed out in its order.")
+@option("--priorities", "Messages may be more or less urgent.")
+@option("--filters", "A receive may have a condition.")
+@option(
+    "--visibility TIME",
+    "How long one is in flight.",
+    type=duration,
+    default="30s",
+    show_default=False,
 )
-@click.option(
-    "--max-receives",
-    metavar="N",
-    type=click.IntRange(1),
-    help="After so many receives a message is a dead letter.",
+@option(
+    "--max-receives N", "After so many receives a message is a dead letter.", type=click.IntRange(1)
 )
-@click.option("--dead-letters", metavar="NAME", help="Their queue. Default: NAME.dead.")
-@click.option(
-    "--deduplication",
-    metavar="TIME",
+@option("--dead-letters NAME", "Their queue. Default: NAME.dead.")
+@option(
+    "--deduplication TIME",
+    "How long a deduplication id is known.",
     type=duration,
     default="5m",
-    help="How long a deduplication id is known.",
+    show_default=False,
 )
-@click.option(
-    "--keep", metavar="TIME", type=duration, help="Keep acknowledged messages for so long."
-)
+@option("--keep TIME", "Keep acknowledged messages for so long.", type=duration)
 async def create(link: Link, name: str, **options: Any) -> Answer:
     """Create a message queue. Exit code 1 if there is one of this name."""
     created = await link.client.queues.create(name, **options)
@@ -63,23 +62,15 @@ async def create(link: Link, name: str, **options: Any) -> Answer:
     ),
 )
 @click.argument("name")
-@click.option("--visibility", metavar="TIME", type=duration, help="How long one is in flight.")
-@click.option(
-    "--max-receives",
-    metavar="N",
+@option("--visibility TIME", "How long one is in flight.", type=duration)
+@option(
+    "--max-receives N",
+    "After so many receives a message is a dead letter; 0: never.",
     type=click.IntRange(0),
-    help="After so many receives a message is a dead letter; 0: never.",
 )
-@click.option("--dead-letters", metavar="NAME", help="Their queue.")
-@click.option(
-    "--deduplication", metavar="TIME", type=duration, help="How long a deduplication id is known."
-)
-@click.option(
-    "--keep",
-    metavar="TIME",
-    type=duration,
-    help="Keep acknowledged messages for so long; 0: do not.",
-)
+@option("--dead-letters NAME", "Their queue.")
+@option("--deduplication TIME", "How long a deduplication id is known.", type=duration)
+@option("--keep TIME", "Keep acknowledged messages for so long; 0: do not.", type=duration)
 def update(name: str, **options: Any) -> None:
     """Change what is given of a message queue; the rest stays.
 
@@ -103,7 +94,7 @@ def update(name: str, **options: Any) -> None:
     examples=("holdfast queue redrive parcels", "holdfast queue redrive parcels --message 17"),
 )
 @click.argument("name")
-@click.option("--message", "ids", metavar="ID", type=int, multiple=True, help="Only this one.")
+@option("--message ID...", "Only this one.", name="ids", type=int)
 @names_similar
 async def redrive(link: Link, name: str, ids: tuple[int, ...]) -> Answer:
     """Move dead letters back to their queue, due at once. Those in flight stay."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli.answers import Answer, call, current_settings
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import app_argument, complete_app
 
 if TYPE_CHECKING:
@@ -39,9 +39,7 @@ _NOT_COMPARED: Final = {"started_at", "fire_at", "seen", "python", "caught"} | _
     ),
 )
 @click.argument("reference", metavar="RUN")
-@click.option(
-    "-o", "--output", metavar="FILE", type=Path, help="A new file; the default is stdout."
-)
+@option("-o --output FILE", "A new file; the default is stdout.", type=Path)
 def export(reference: str, output: Path | None) -> None:
     """Write a run with its log as one line of JSON, for `holdfast check --logs` and `replay`.
 
@@ -98,19 +96,14 @@ def stack(reference: str, app_reference: str | None) -> None:
 )
 @click.argument("reference", metavar="RUN")
 @app_argument
-@click.option(
-    "--until",
-    "last_entry",
-    metavar="INDEX|KEY",
-    help="Stop after this entry, or after the last one of a call's key: `charge#2`.",
+@option(
+    "--until INDEX|KEY",
+    "Stop after this entry, or after the last one of a call's key: `charge#2`.",
+    name="last_entry",
 )
-@click.option(
-    "--pdb", "debug", is_flag=True, help="Debug the code: of the entry of --until, or all."
-)
-@click.option("--locals", "with_locals", is_flag=True, help="Show the local variables at the end.")
-@click.option(
-    "--diff", "other", metavar="OTHER", help="Name the first entry that differs from OTHER."
-)
+@option("--pdb", "Debug the code: of the entry of --until, or all.", name="debug")
+@option("--locals", "Show the local variables at the end.", name="with_locals")
+@option("--diff OTHER", "Name the first entry that differs from OTHER.", name="other")
 def replay(
     reference: str,
     app_reference: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.commands.bulk import change_runs, run_options
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import duration, filled, future_moment
 
 if TYPE_CHECKING:
@@ -25,32 +25,23 @@ if TYPE_CHECKING:
     ),
 )
 @run_options
-@click.option(
-    "--to-queue",
-    metavar="NAME",
-    callback=filled,
-    help="Take the turns of the runs from this queue from now on.",
+@option(
+    "--to-queue NAME", "Take the turns of the runs from this queue from now on.", callback=filled
 )
-@click.option(
-    "--delay", metavar="TIME", type=duration, help="Let runs that have not begun begin after TIME."
-)
-@click.option(
-    "--start-at",
-    metavar="MOMENT",
+@option("--delay TIME", "Let runs that have not begun begin after TIME.", type=duration)
+@option(
+    "--start-at MOMENT",
+    "Let runs that have not begun begin at MOMENT: 2030-01-31T12:00.",
     type=future_moment,
-    help="Let runs that have not begun begin at MOMENT: 2030-01-31T12:00.",
 )
-@click.option(
-    "--deadline", metavar="MOMENT", type=future_moment, help="End the runs at this moment."
-)
-@click.option(
-    "--timeout",
-    metavar="TIME",
+@option("--deadline MOMENT", "End the runs at this moment.", type=future_moment)
+@option(
+    "--timeout TIME",
+    "End the runs after TIME, counted from now, or from the start that they wait for.",
     type=duration,
-    help="End the runs after TIME, counted from now, or from the start that they wait for.",
 )
-@click.option("--no-deadline", is_flag=True, help="Take the deadlines of the runs away.")
-@click.option("--reason", metavar="TEXT", help="Why; recorded in the log.")
+@option("--no-deadline", "Take the deadlines of the runs away.")
+@option("--reason TEXT", "Why; recorded in the log.")
 def reschedule(
     to_queue: str | None,
     delay: float | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
 
 @command("rules", examples=("holdfast rules checkout", "holdfast rules shop/checkout --json"))
 @click.argument("workflow")
-@click.option("--limit", type=click.IntRange(1), default=100, help="At most N keys of each rule.")
+@option(
+    "--limit",
+    "At most N keys of each rule.",
+    type=click.IntRange(1),
+    default=100,
+    show_default=False,
+)
 async def rules(link: Link, workflow: str, limit: int) -> Answer:
     """Show what the rules for starts of WORKFLOW hold now: for which key, and until when.
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import duration, filled, filter_options, read_filters, read_json
 from holdfast.errors import HoldfastError
 
@@ -72,12 +72,10 @@ def runs() -> None:
         "holdfast runs count --by customer --state failed --since 24h --json",
     ),
 )
-@click.option(
-    "--by",
-    metavar="NAME",
+@option(
+    "--by NAME",
+    "workflow, state, queue, tag, or the name of an attribute. A run counts for each of its tags.",
     required=True,
-    help="workflow, state, queue, tag, or the name of an attribute. A run counts for each of its "
-    "tags.",
 )
 @filter_options
 def count(by: str, **options: object) -> None:
@@ -120,12 +118,8 @@ def count(by: str, **options: object) -> None:
 @click.argument("reference", metavar="RUN")
 @click.argument("name")
 @click.argument("payload", required=False)
-@click.option(
-    "--id",
-    "signal_id",
-    metavar="ID",
-    callback=filled,
-    help="Deliver once, even if this id is sent again.",
+@option(
+    "--id ID", "Deliver once, even if this id is sent again.", name="signal_id", callback=filled
 )
 def signal(reference: str, name: str, payload: str | None, signal_id: str | None) -> None:
     """Send a run the signal NAME.
@@ -158,16 +152,10 @@ def signal(reference: str, name: str, payload: str | None, signal_id: str | None
 @click.argument("reference", metavar="RUN")
 @click.argument("name")
 @click.argument("payload", required=False)
-@click.option(
-    "--id",
-    "update_id",
-    metavar="ID",
-    callback=filled,
-    help="Carry out once, even if this id is sent again.",
+@option(
+    "--id ID", "Carry out once, even if this id is sent again.", name="update_id", callback=filled
 )
-@click.option(
-    "--timeout", metavar="TIME", type=duration, help="Stop waiting after this time (exit code 5)."
-)
+@option("--timeout TIME", "Stop waiting after this time (exit code 5).", type=duration)
 def update(
     reference: str, name: str, payload: str | None, update_id: str | None, timeout: float | None
 ) -> None:

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, change_runs, run_options
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import app_option, filled, named_values, read_json
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.types import RetryPlan
 
 
-_reason = click.option("--reason", metavar="TEXT", help="Why; recorded in the log.")
+_reason = option("--reason TEXT", "Why; recorded in the log.")
 
 
 @command(
@@ -112,16 +112,14 @@ def resume(**chosen: Any) -> None:
     ),
 )
 @run_options
-@click.option(
-    "--from-step",
-    metavar="NAME",
+@option(
+    "--from-step NAME",
+    "Of named runs of a flow: run this step and all steps after it again.",
     callback=filled,
-    help="Of named runs of a flow: run this step and all steps after it again.",
 )
-@click.option(
+@option(
     "--failed-steps",
-    is_flag=True,
-    help="Of named runs: repeat all calls that failed, also those whose failures the code handled.",
+    "Of named runs: repeat all calls that failed, also those whose failures the code handled.",
 )
 def retry(
     references: tuple[str, ...], from_step: str | None, failed_steps: bool, **chosen: Any
@@ -173,22 +171,16 @@ def retry(
     ),
 )
 @click.argument("reference", metavar="RUN")
-@click.option(
-    "--step", metavar="KEY", help="Keep the log before this step, activity, child or timer."
-)
-@click.option("--index", type=click.IntRange(1), help="Keep this many events of the log.")
-@click.option("--input", "payload", metavar="JSON", help="Use this input: JSON, @FILE, or -.")
-@click.option(
-    "--result",
-    "results",
-    metavar="KEY=JSON",
-    multiple=True,
-    help="Use this result for a step or activity that is kept, or for any step of a flow; may be "
+@option("--step KEY", "Keep the log before this step, activity, child or timer.")
+@option("--index", "Keep this many events of the log.", type=click.IntRange(1))
+@option("--input JSON", "Use this input: JSON, @FILE, or -.", name="payload")
+@option(
+    "--result KEY=JSON...",
+    "Use this result for a step or activity that is kept, or for any step of a flow; may be "
     "repeated.",
+    name="results",
 )
-@click.option(
-    "--workflow-version", type=click.IntRange(1), help="Use this version of the workflow."
-)
+@option("--workflow-version", "Use this version of the workflow.", type=click.IntRange(1))
 @app_option
 def fork(
     reference: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer, call, current_settings
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import duration, filter_options, read_filters
 
 if TYPE_CHECKING:
@@ -25,15 +25,9 @@ if TYPE_CHECKING:
     ),
 )
 @filter_options
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1000),
-    default=50,
-    show_default=True,
-    help="List at most so many runs.",
-)
-@click.option("--cursor", metavar="CURSOR", help="Continue a list: the cursor that it ended with.")
-@click.option("--payloads", is_flag=True, help="With --json: write inputs and outputs, too.")
+@option("--limit", "List at most so many runs.", type=click.IntRange(1, 1000), default=50)
+@option("--cursor CURSOR", "Continue a list: the cursor that it ended with.")
+@option("--payloads", "With --json: write inputs and outputs, too.")
 def list_runs(limit: int, cursor: str | None, payloads: bool, **options: object) -> None:
     """List runs, newest first.
 
@@ -81,7 +75,7 @@ def list_runs(limit: int, cursor: str | None, payloads: bool, **options: object)
     ),
 )
 @click.argument("reference", metavar="RUN")
-@click.option("--follow", is_flag=True, help="Write new entries until the run has ended.")
+@option("--follow", "Write new entries until the run has ended.")
 def log(reference: str, follow: bool) -> None:
     """Write a run's log, one entry on each line.
 
@@ -115,9 +109,7 @@ def log(reference: str, follow: bool) -> None:
 
 @command("wait", examples=("holdfast runs wait checkout/order-7 --timeout 10m",))
 @click.argument("reference", metavar="RUN")
-@click.option(
-    "--timeout", metavar="TIME", type=duration, help="Stop waiting after this time (exit code 5)."
-)
+@option("--timeout TIME", "Stop waiting after this time (exit code 5).", type=duration)
 def wait(reference: str, timeout: float | None) -> None:
     """Wait until a run has ended, and write its output.
 

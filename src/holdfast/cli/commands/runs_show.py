@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.render.hints import command_of, with_database
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @command("show", examples=("holdfast runs show checkout/order-7", "holdfast runs show 3f9a --json"))
 @click.argument("reference", metavar="RUN")
-@click.option("--all", "whole", is_flag=True, help="Show each step of a long run on its own line.")
+@option("--all", "Show each step of a long run on its own line.", name="whole")
 async def show(link: Link, reference: str, whole: bool) -> Answer:
     """Show a run: what it is, what it has set, its timeline, and the runs it started.
 

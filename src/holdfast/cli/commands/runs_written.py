@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.answers import Answer, call, current_settings
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import after_option
 
 if TYPE_CHECKING:
@@ -32,20 +32,18 @@ _NOTHING = (
     ),
 )
 @click.argument("reference", metavar="RUN")
-@click.option("--follow", is_flag=True, help="Write what comes, until the run has ended.")
-@click.option(
+@option("--follow", "Write what comes, until the run has ended.")
+@option(
     "--level",
+    "Write lines of this level and higher.",
     type=click.Choice(("debug", "info", "warning", "error", "critical")),
     default="debug",
-    show_default=True,
-    help="Write lines of this level and higher.",
 )
-@click.option(
-    "--call",
-    "key",
-    metavar="KEY",
-    help="Write the lines of one step or activity: its name, or the key of one call in the run's "
+@option(
+    "--call KEY",
+    "Write the lines of one step or activity: its name, or the key of one call in the run's "
     "log. Empty: those of the workflow's own code.",
+    name="key",
 )
 @after_option
 def logs(reference: str, follow: bool, level: LogLevel, key: str | None, after: int) -> None:
@@ -103,9 +101,9 @@ def _write_line(line: LogLine) -> None:
 )
 @click.argument("reference", metavar="RUN")
 @click.argument("name", metavar="[NAME]", required=False)
-@click.option("--follow", is_flag=True, help="Write what comes, until the stream has ended.")
+@option("--follow", "Write what comes, until the stream has ended.")
 @after_option
-@click.option("--all-attempts", is_flag=True, help="Write what failed attempts wrote, too.")
+@option("--all-attempts", "Write what failed attempts wrote, too.")
 def stream(reference: str, name: str | None, follow: bool, after: int, all_attempts: bool) -> None:
     """Write a stream of a run; without NAME, list its streams.
 

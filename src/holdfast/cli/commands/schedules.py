@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from holdfast.cli.answers import Answer, call
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import confirm, duration
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ OVERLAPS: Final = (
     "terminate_running",
 )
 
-overlap_option = click.option(
+overlap_option = option(
     "--overlap",
+    "What a tick does while a run of the schedule has not ended.",
     type=click.Choice(OVERLAPS),
-    help="What a tick does while a run of the schedule has not ended.",
 )
 
 
@@ -69,9 +69,9 @@ def schedules() -> None:
 
 
 @command("list", examples=("holdfast schedules list", "holdfast schedules list --app shop --json"))
-@click.option("--app", metavar="NAME", help="Only those of this app.")
-@click.option("--after", metavar="NAME", help="Continue after this schedule.")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True)
+@option("--app NAME", "Only those of this app.")
+@option("--after NAME", "Continue after this schedule.")
+@option("--limit", type=click.IntRange(1, 10_000), default=100)
 async def list_schedules(link: Link, app: str | None, after: str | None, limit: int) -> Answer:
     """List schedules with their last and their next fire times."""
     from holdfast.cli.render.console import console
@@ -91,13 +91,12 @@ async def list_schedules(link: Link, app: str | None, after: str | None, limit: 
 
 @command("show", examples=("holdfast schedules show nightly", "holdfast schedules show a/b --json"))
 @click.argument("name")
-@click.option(
+@option(
     "--ticks",
-    "limit",
+    "Show what the last N ticks did.",
+    name="limit",
     type=click.IntRange(0, 1000),
     default=10,
-    show_default=True,
-    help="Show what the last N ticks did.",
 )
 async def show(link: Link, name: str, limit: int) -> Answer:
     """Show one schedule: what it starts or sends, when it fires next, what its last ticks did.
@@ -146,9 +145,9 @@ async def show(link: Link, name: str, limit: int) -> Answer:
     ),
 )
 @click.argument("schedule", required=False)
-@click.option("--every", metavar="TIME", type=duration, help="At this interval: 90s, 15m, 1d.")
-@click.option("--timezone", metavar="ZONE", help="Of an expression. Default: UTC.")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True)
+@option("--every TIME", "At this interval: 90s, 15m, 1d.", type=duration)
+@option("--timezone ZONE", "Of an expression. Default: UTC.")
+@option("--count", type=click.IntRange(1, 1000), default=10)
 def next_moments(
     schedule: str | None, every: float | None, timezone: str | None, count: int
 ) -> None:
@@ -186,7 +185,7 @@ def next_moments(
     "pause", examples=('holdfast schedules pause nightly --note "until the new disks are there"',)
 )
 @click.argument("name")
-@click.option("--note", metavar="TEXT", help="Say why; it is shown with the schedule.")
+@option("--note TEXT", "Say why; it is shown with the schedule.")
 async def pause(link: Link, name: str, note: str | None) -> Answer:
     """Let the ticks of NAME pass without starting runs; runs that it started continue.
 
@@ -214,7 +213,7 @@ async def resume(link: Link, name: str) -> Answer:
     examples=("holdfast schedules trigger nightly", "holdfast schedules trigger nightly --json"),
 )
 @click.argument("name")
-@click.option("--at", metavar="MOMENT", help="The tick's moment, in ISO 8601. Default: now.")
+@option("--at MOMENT", "The tick's moment, in ISO 8601. Default: now.")
 @overlap_option
 async def trigger(link: Link, name: str, at: str | None, overlap: Overlap | None) -> Answer:
     """Fire NAME now, also if it is paused, and write the id of the run or of the message.
@@ -237,7 +236,7 @@ async def trigger(link: Link, name: str, at: str | None, overlap: Overlap | None
 
 @command("delete", examples=("holdfast schedules delete nightly --yes",))
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@option("--yes", "Do not ask.")
 def delete(name: str, yes: bool) -> None:
     """Delete the schedule NAME, with what its ticks did; runs that it started continue.
 

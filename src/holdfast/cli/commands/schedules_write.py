@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.schedules import overlap_option
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option, together
 from holdfast.cli.inputs import app_option, duration, given_options, read_json
 
 if TYPE_CHECKING:
@@ -17,58 +16,34 @@ if TYPE_CHECKING:
     from holdfast.client import ScheduleInfo
     from holdfast.definitions.app import App
 
-F = TypeVar("F", bound=Callable[..., object])
-
 _NONE: Final = "none"
-_OPTIONS = (
-    click.option("--cron", metavar="EXPR", help="Five fields, six with seconds, or @daily."),
-    click.option("--every", metavar="TIME", type=duration, help="At this interval: 90s, 15m, 1d."),
-    click.option(
-        "--anchor", metavar="MOMENT", help="Count intervals from this moment. Default: --start."
+# Of `create` and `update`.
+_options = together(
+    option("--cron EXPR", "Five fields, six with seconds, or @daily."),
+    option("--every TIME", "At this interval: 90s, 15m, 1d.", type=duration),
+    option("--anchor MOMENT", "Count intervals from this moment. Default: --start."),
+    option(
+        "--timezone ZONE",
+        "Of the expression, and of moments without an offset: Europe/Berlin. Default: UTC.",
     ),
-    click.option(
-        "--timezone",
-        metavar="ZONE",
-        help="Of the expression, and of moments without an offset: Europe/Berlin. Default: UTC.",
-    ),
-    click.option("--start", metavar="MOMENT", help="No tick before this moment, in ISO 8601."),
-    click.option("--end", metavar="MOMENT", help="No tick after this moment, in ISO 8601."),
+    option("--start MOMENT", "No tick before this moment, in ISO 8601."),
+    option("--end MOMENT", "No tick after this moment, in ISO 8601."),
     overlap_option,
-    click.option(
-        "--catch-up", metavar="TIME", type=duration, help="Make up for ticks that are so late."
-    ),
-    click.option("--max-missed", type=int, help="Make up for so many missed ticks at most."),
-    click.option("--jitter", metavar="TIME", type=duration, help="Start each run up to so late."),
-    click.option(
-        "--bucket-retention",
-        metavar="TIME",
-        type=duration,
-        help="Keep what each tick did for so long.",
-    ),
-    click.option("--queue", metavar="NAME", help="Let the workers of this queue do the runs."),
-    click.option("--priority", type=click.IntRange(0, 4), help="From 0 (first) to 4 (last)."),
-    click.option("--timeout", metavar="TIME", type=duration, help="End runs that take longer."),
-    click.option("--retention", metavar="TIME", type=duration, help="Keep ended runs for so long."),
-    click.option("--tag", "tags", metavar="TAG", multiple=True, help="Of each run; repeatable."),
-    click.option(
-        "--attribute",
-        "attributes",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="Of each run; repeatable.",
-    ),
-    click.option("--group", metavar="TEXT", help="Of each message to a FIFO queue."),
-    click.option("--workflow-version", type=click.IntRange(1), help="Start this version."),
-    click.option("--note", metavar="TEXT", help="A note for people."),
+    option("--catch-up TIME", "Make up for ticks that are so late.", type=duration),
+    option("--max-missed", "Make up for so many missed ticks at most.", type=int),
+    option("--jitter TIME", "Start each run up to so late.", type=duration),
+    option("--bucket-retention TIME", "Keep what each tick did for so long.", type=duration),
+    option("--queue NAME", "Let the workers of this queue do the runs."),
+    option("--priority", "From 0 (first) to 4 (last).", type=click.IntRange(0, 4)),
+    option("--timeout TIME", "End runs that take longer.", type=duration),
+    option("--retention TIME", "Keep ended runs for so long.", type=duration),
+    option("--tag TAG...", "Of each run; repeatable.", name="tags"),
+    option("--attribute NAME=VALUE...", "Of each run; repeatable.", name="attributes"),
+    option("--group TEXT", "Of each message to a FIFO queue."),
+    option("--workflow-version", "Start this version.", type=click.IntRange(1)),
+    option("--note TEXT", "A note for people."),
     app_option,
 )
-
-
-def schedule_options(fn: F) -> F:
-    """Declare the options that `create` and `update` share."""
-    for option in reversed(_OPTIONS):
-        fn = option(fn)
-    return fn
 
 
 @command(
@@ -84,10 +59,10 @@ def schedule_options(fn: F) -> F:
 @click.argument("name")
 @click.argument("workflow", required=False)
 @click.argument("input", required=False)
-@click.option("--topic", metavar="TOPIC", help="Publish an event to this topic at each tick.")
-@click.option("--message-queue", metavar="QUEUE", help="Send a message to this queue at each tick.")
-@click.option("--paused", is_flag=True, help="Create it paused.")
-@schedule_options
+@option("--topic TOPIC", "Publish an event to this topic at each tick.")
+@option("--message-queue QUEUE", "Send a message to this queue at each tick.")
+@option("--paused", "Create it paused.")
+@_options
 def create(
     *,
     name: str,
@@ -139,8 +114,8 @@ def create(
     ),
 )
 @click.argument("name")
-@click.option("--input", metavar="JSON", help="Another input of each run: JSON, @FILE or -.")
-@schedule_options
+@option("--input JSON", "Another input of each run: JSON, @FILE or -.")
+@_options
 def update(
     *, name: str, input: str | None, app_reference: str | None, cron: str | None, **given: Any
 ) -> None:

@@ -10,7 +10,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import (
     app_option,
     duration,
@@ -38,96 +38,75 @@ _HERE: Final = "holdfast.cli.commands.server"
         "holdfast server --host 0.0.0.0 --auth tokens --allowed-host ops.example.com",
     ),
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
-@click.option(
+@option("--host", "The address to listen at.", default="127.0.0.1")
+@option(
     "--port",
+    "The port to listen at; 0 for one that is free.",
     type=click.IntRange(0, 65535),
     default=7433,
-    show_default=True,
-    help="The port to listen at; 0 for one that is free.",
 )
-@click.option(
+@option(
     "--auth",
+    "Who may ask: holders of this machine's key, of a token in $HOLDFAST_TOKENS_FILE, whom a "
+    "trusted proxy names, or any.",
     type=click.Choice(("key", "tokens", "proxy", "any")),
     default="key",
-    show_default=True,
-    help="Who may ask: holders of this machine's key, of a token in $HOLDFAST_TOKENS_FILE, whom a "
-    "trusted proxy names, or any.",
 )
-@click.option(
-    "--auth-header",
-    metavar="NAME",
+@option(
+    "--auth-header NAME",
+    "With --auth proxy: the header that names the caller.",
     default="X-Forwarded-User",
-    show_default=True,
-    help="With --auth proxy: the header that names the caller.",
 )
-@click.option(
-    "--scope-header",
-    metavar="NAME",
-    help="With --auth proxy: the header with read, write or admin. Default: all may do all.",
+@option(
+    "--scope-header NAME",
+    "With --auth proxy: the header with read, write or admin. Default: all may do all.",
 )
-@click.option(
-    "--limits-header",
-    metavar="NAME",
-    help="With --auth proxy: the header with only=APP,APP/WORKFLOW and payloads=hidden, as a line "
+@option(
+    "--limits-header NAME",
+    "With --auth proxy: the header with only=APP,APP/WORKFLOW and payloads=hidden, as a line "
     "of tokens has them. A request without it is not limited.",
 )
-@click.option(
-    "--trusted-proxy",
-    "proxies",
-    metavar="NETWORK",
-    multiple=True,
-    help="A network of the proxy, such as 10.0.0.0/8; may be repeated.",
+@option(
+    "--trusted-proxy NETWORK...",
+    "A network of the proxy, such as 10.0.0.0/8; may be repeated.",
+    name="proxies",
 )
-@click.option(
-    "--allowed-host",
-    "hosts",
-    metavar="HOST",
-    multiple=True,
-    help="A name that the server answers to, besides those of this machine; may be repeated.",
+@option(
+    "--allowed-host HOST...",
+    "A name that the server answers to, besides those of this machine; may be repeated.",
+    name="hosts",
 )
-@click.option("--read-only", is_flag=True, help="Change nothing.")
-@click.option(
-    "--max-body",
-    metavar="BYTES",
+@option("--read-only", "Change nothing.")
+@option(
+    "--max-body BYTES",
+    "Refuse larger bodies of requests.",
     type=click.IntRange(1, 64 * 1024 * 1024),
     default=1024 * 1024,
-    show_default=True,
-    help="Refuse larger bodies of requests.",
 )
-@click.option(
-    "--max-streams",
-    metavar="N",
+@option(
+    "--max-streams N",
+    "Refuse more than N open streams and waits.",
     type=click.IntRange(1),
     default=500,
-    show_default=True,
-    help="Refuse more than N open streams and waits.",
 )
-@click.option(
-    "--max-streams-each",
-    metavar="N",
+@option(
+    "--max-streams-each N",
+    "Refuse more than N open streams and waits of one caller.",
     type=click.IntRange(1),
     default=250,
-    show_default=True,
-    help="Refuse more than N open streams and waits of one caller.",
 )
-@click.option(
-    "--root-path",
-    metavar="PATH",
+@option(
+    "--root-path PATH",
+    "The prefix that a proxy strips from paths: /holdfast.",
     default="",
-    help="The prefix that a proxy strips from paths: /holdfast.",
+    show_default=False,
 )
-@click.option(
-    "--grace",
-    metavar="TIME",
-    type=duration,
-    default="10s",
-    show_default=True,
-    help="How long requests may continue after SIGTERM.",
+@option(
+    "--grace TIME", "How long requests may continue after SIGTERM.", type=duration, default="10s"
 )
 @app_option
 @log_level_option
-@click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
+@option("--log-json", "Write the log as one JSON object a line.")
 @click.pass_context
 def server(
     context: click.Context,
@@ -248,9 +227,9 @@ def _access(
         )
     if auth == "proxy":
         return ProxyAccess(proxies, auth_header, scope_header, limits_header)
-    for option, given in (("--scope-header", scope_header), ("--limits-header", limits_header)):
+    for name, given in (("--scope-header", scope_header), ("--limits-header", limits_header)):
         if given is not None:  # not read, it would let all callers do and see more
-            raise Refusal(f"{option} is for --auth proxy, and this is {auth}", exits.USAGE)
+            raise Refusal(f"{name} is for --auth proxy, and this is {auth}", exits.USAGE)
     if auth == "any":
         return AnyAccess(proxies)
     if auth == "tokens":

@@ -9,7 +9,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.answers import call, current_settings
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import (
     app_option,
     duration,
@@ -39,58 +39,35 @@ if TYPE_CHECKING:
 @click.argument("workflow")
 @click.argument("input", required=False)
 @app_option
-@click.option(
-    "--key", metavar="KEY", callback=filled, help="Start once: the same key finds the same run."
-)
-@click.option(
+@option("--key KEY", "Start once: the same key finds the same run.", callback=filled)
+@option(
     "--if-ended",
+    "If the run of the key has ended: return it (the default), start another, or refuse.",
     type=click.Choice(["return", "start", "refuse"]),
-    help="If the run of the key has ended: return it (the default), start another, or refuse.",
 )
-@click.option(
-    "--delay", metavar="TIME", type=duration, help="Start it after this time: 90s, 1h30m, 7d."
-)
-@click.option(
-    "--at",
-    "start_at",
-    metavar="MOMENT",
+@option("--delay TIME", "Start it after this time: 90s, 1h30m, 7d.", type=duration)
+@option(
+    "--at MOMENT",
+    "Start it at this moment: 2030-01-31T12:00, or 2h for two hours from now.",
+    name="start_at",
     type=future_moment,
-    help="Start it at this moment: 2030-01-31T12:00, or 2h for two hours from now.",
 )
-@click.option("--priority", type=click.IntRange(0, 4), help="From 0 (first) to 4 (last).")
-@click.option("--queue", metavar="NAME", help="Let the workers of this queue run it.")
-@click.option("--workflow-version", type=click.IntRange(1), help="Start this version of it.")
-@click.option(
-    "--timeout", metavar="TIME", type=duration, help="End the run if it takes longer than this."
+@option("--priority", "From 0 (first) to 4 (last).", type=click.IntRange(0, 4))
+@option("--queue NAME", "Let the workers of this queue run it.")
+@option("--workflow-version", "Start this version of it.", type=click.IntRange(1))
+@option("--timeout TIME", "End the run if it takes longer than this.", type=duration)
+@option("--retention TIME", "Keep the run for so long after its end: 90d.", type=duration)
+@option("--tag TAG...", "A label to find the run by; may be repeated.", name="tags")
+@option(
+    "--attribute NAME=VALUE...",
+    "A number, true, false or a text to find the run by; may be repeated.",
+    name="attributes",
 )
-@click.option(
-    "--retention",
-    metavar="TIME",
+@option("--wait", "Wait for its end: show what it does, and write its output.")
+@option(
+    "--wait-timeout TIME",
+    "As --wait, but stop waiting after this time (exit code 5).",
     type=duration,
-    help="Keep the run for so long after its end: 90d.",
-)
-@click.option(
-    "--tag",
-    "tags",
-    metavar="TAG",
-    multiple=True,
-    help="A label to find the run by; may be repeated.",
-)
-@click.option(
-    "--attribute",
-    "attributes",
-    metavar="NAME=VALUE",
-    multiple=True,
-    help="A number, true, false or a text to find the run by; may be repeated.",
-)
-@click.option(
-    "--wait", is_flag=True, help="Wait for its end: show what it does, and write its output."
-)
-@click.option(
-    "--wait-timeout",
-    metavar="TIME",
-    type=duration,
-    help="As --wait, but stop waiting after this time (exit code 5).",
 )
 def start(
     workflow: str,

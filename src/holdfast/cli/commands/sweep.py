@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer, call, current_settings
-from holdfast.cli.framework import command
+from holdfast.cli.framework import command, option
 from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _PREVIEWED = 100_000
         "holdfast sweep --dry-run --json | jq '.[] | {name, due}'",
     ),
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and change nothing.")
+@option("--dry-run", "Show what would be deleted, and change nothing.")
 def sweep(dry_run: bool) -> None:
     """Delete ended runs whose retention is over, now.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import read_json
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def topics() -> None:
 )
 @click.argument("topic")
 @click.argument("payload", required=False)
-@click.option("--id", "event_id", metavar="ID", help="Publish an event of this id only once.")
+@option("--id ID", "Publish an event of this id only once.", name="event_id")
 def publish(topic: str, payload: str | None, event_id: str | None) -> None:
     """Publish an event: all that is subscribed to its topic gets it.
 
@@ -90,16 +90,16 @@ def publish(topic: str, payload: str | None, event_id: str | None) -> None:
     ),
 )
 @click.argument("pattern")
-@click.option("--workflow", metavar="NAME", help="Start a run of this workflow for each event.")
-@click.option("--queue", metavar="NAME", help="Send each event to this message queue.")
-@click.option("--url", metavar="URL", help="Send each event to this URL, signed.")
-@click.option("--match", metavar="JSON", help="Only events whose payload contains this.")
-@click.option(
+@option("--workflow NAME", "Start a run of this workflow for each event.")
+@option("--queue NAME", "Send each event to this message queue.")
+@option("--url URL", "Send each event to this URL, signed.")
+@option("--match JSON", "Only events whose payload contains this.")
+@option(
     "--secret-file",
+    "Of a URL: the file that has the secret.",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Of a URL: the file that has the secret.",
 )
-@click.option("--allow-inner", is_flag=True, help="Of a URL: it may be at an inner address.")
+@option("--allow-inner", "Of a URL: it may be at an inner address.")
 def subscribe(
     pattern: str,
     workflow: str | None,
@@ -165,8 +165,8 @@ async def unsubscribe(link: Link, subscription_id: int) -> Answer:
 
 
 @command("list", examples=("holdfast topics list", "holdfast topics list --kind url --limit 1000"))
-@click.option("--kind", type=click.Choice(_KINDS), help="Of this kind; run: runs that wait.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@option("--kind", "Of this kind; run: runs that wait.", type=click.Choice(_KINDS))
+@option("--limit", type=click.IntRange(1), default=100)
 async def list_subscriptions(link: Link, kind: SubscriptionKind | None, limit: int) -> Answer:
     """List subscriptions: all but those of runs that wait."""
     found = await link.client.topics.list(kind=kind, limit=limit)
@@ -206,8 +206,8 @@ def _object(subscription: Subscription) -> dict[str, object]:
     "deliveries",
     examples=("holdfast topics deliveries", "holdfast topics deliveries --dead --limit 1000"),
 )
-@click.option("--dead", is_flag=True, help="Only those that failed five times.")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
+@option("--dead", "Only those that failed five times.")
+@option("--limit", type=click.IntRange(1), default=100)
 async def deliveries(link: Link, dead: bool, limit: int) -> Answer:
     """List events that are not yet delivered to URLs, and why."""
     from holdfast.cli.render.console import plain

@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from holdfast.cli.answers import Answer
-from holdfast.cli.framework import Group, command
+from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import (
     app_argument,
     duration,
@@ -42,81 +42,61 @@ _REDIS: Final = {None: "", True: "yes", False: "away"}
 )
 @app_argument
 @queue_option
-@click.option(
+@option(
     "--concurrency",
+    "How many runs and activities it executes at the same time.",
     type=click.IntRange(1),
     default=200,
-    show_default=True,
-    help="How many runs and activities it executes at the same time.",
 )
-@click.option(
+@option(
     "--threads",
+    "How many steps and activities that are plain functions it executes at the same time.",
     type=click.IntRange(1),
     default=32,
-    show_default=True,
-    help="How many steps and activities that are plain functions it executes at the same time.",
 )
-@click.option(
-    "--transaction-connections",
-    metavar="COUNT",
+@option(
+    "--transaction-connections COUNT",
+    "How many connections of each kind transactions have at most, in each process.",
     type=click.IntRange(1),
     default=10,
-    show_default=True,
-    help="How many connections of each kind transactions have at most, in each process.",
 )
-@click.option(
-    "--grace",
-    metavar="TIME",
+@option(
+    "--grace TIME",
+    "How long running steps and activities may continue after SIGTERM: 30s, 2m.",
     type=duration,
     default="30s",
     show_default="30s; with --once a fifth of --max-duration, at most 10s",
-    help="How long running steps and activities may continue after SIGTERM: 30s, 2m.",
 )
-@click.option(
-    "--processes",
-    metavar="COUNT",
+@option(
+    "--processes COUNT",
+    "How many worker processes, of several databases for each; or auto for one on each "
+    "processor that it may use. A process that crashes is replaced.",
     type=process_count,
     default="1",
-    show_default=True,
-    help="How many worker processes, of several databases for each; or auto for one on each "
-    "processor that it may use. A process that crashes is replaced.",
 )
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Replay each run whenever it wakes, and warn about code that is not deterministic.",
+@option(
+    "--check", "Replay each run whenever it wakes, and warn about code that is not deterministic."
 )
-@click.option(
-    "--once",
-    is_flag=True,
-    help="Do what is due, say what was done and what remains, and exit: for cron.",
-)
-@click.option(
-    "--max-duration",
-    metavar="TIME",
+@option("--once", "Do what is due, say what was done and what remains, and exit: for cron.")
+@option(
+    "--max-duration TIME",
+    "With --once: exit within this time, and give back what has not ended by then.",
     type=duration,
     default="1m",
-    show_default=True,
-    help="With --once: exit within this time, and give back what has not ended by then.",
 )
-@click.option(
-    "--max-runs",
-    type=click.IntRange(1),
-    help="With --once: work on this many different runs at most.",
+@option(
+    "--max-runs", "With --once: work on this many different runs at most.", type=click.IntRange(1)
 )
-@click.option(
-    "--metrics",
-    metavar="HOST:PORT",
-    help="Show metrics for Prometheus at this address; of several processes each at its own port, "
+@option(
+    "--metrics HOST:PORT",
+    "Show metrics for Prometheus at this address; of several processes each at its own port, "
     "from PORT on.",
 )
 @replace_flows_option
-@click.option(
-    "--run-logs", is_flag=True, help="Keep with each run what its code logs: holdfast runs logs."
-)
-@click.option("--log-json", is_flag=True, help="Write the log as one JSON object a line.")
+@option("--run-logs", "Keep with each run what its code logs: holdfast runs logs.")
+@option("--log-json", "Write the log as one JSON object a line.")
 @log_level_option
-@click.option("--shard", type=click.IntRange(0), hidden=True)
+@option("--shard", type=click.IntRange(0), hidden=True)
 @click.pass_context
 def worker(
     context: click.Context,
