@@ -69,10 +69,7 @@ class Host(Protocol):
         """Read what others wrote after the turn's log, and give it to `read_tail`."""
 
     def ended(self, driver: RunDriver) -> None:
-        """Take back a driver whose run has ended or belongs to another worker."""
-
-    def given_up(self, driver: RunDriver) -> None:
-        """Take back a driver whose lease the watchdog has given back."""
+        """Take back a driver whose run has ended, or whose lease is lost or given back."""
 
     def stuck(self, driver: RunDriver, reason: str, *, quotes: bool = True) -> None:
         """Give back a run that cannot continue with this code."""
@@ -220,7 +217,7 @@ class RunDriver:
 
     def _follow(self, effects: Effects) -> None:
         if self.state is _GIVEN_UP:  # while its code held the loop
-            self._host.given_up(self)
+            self._host.ended(self)
             return
         if effects.problems:
             self._report_problems(effects.problems)

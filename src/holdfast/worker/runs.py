@@ -304,12 +304,7 @@ class Runs:
             self._tracer.run_ended(driver.run_id, driver.turn.info.headers)
 
     def ended(self, driver: RunDriver) -> None:
-        """Forget a run that has ended or belongs to another worker."""
-        driver.close()
-        self._leave(driver)
-
-    def given_up(self, driver: RunDriver) -> None:
-        """Forget a run that the watchdog has given back."""
+        """Forget a run that has ended, belongs to another worker, or was given back."""
         driver.close()
         self._leave(driver)
 
@@ -404,7 +399,7 @@ class Runs:
         """Forget the runs that the watchdog has given back. Called on the event loop."""
         for driver in list(self._drivers.values()):
             if driver.state is DriverState.GIVEN_UP:
-                self.given_up(driver)
+                self.ended(driver)
         self._room.freed()
 
     def lose(self, run_id: UUID, lease_no: int) -> None:

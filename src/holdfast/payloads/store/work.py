@@ -21,7 +21,6 @@ from holdfast.types import (
     Finish,
     Heartbeat,
     Lease,
-    MinuteCounts,
     Notice,
     Refusal,
     Release,
@@ -87,20 +86,7 @@ class PayloadWork(PayloadPart):
         return await self._store.release_tasks(worker_id, sealed)
 
     async def heartbeat(
-        self,
-        info: WorkerInfo,
-        leases: Sequence[Lease],
-        *,
-        lease_seconds: float,
-        interval_seconds: float = 2.0,
-        stats: Sequence[MinuteCounts] = (),
-        silent_seconds: float | None = None,
+        self, info: WorkerInfo, leases: Sequence[Lease], **options: Any
     ) -> Heartbeat:
-        return await self._store.heartbeat(
-            info,
-            [self._hidden(lease) for lease in leases],
-            lease_seconds=lease_seconds,
-            interval_seconds=interval_seconds,
-            stats=stats,
-            silent_seconds=silent_seconds,
-        )
+        hidden = [self._hidden(lease) for lease in leases]
+        return await self._store.heartbeat(info, hidden, **options)
