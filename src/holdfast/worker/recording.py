@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
@@ -48,8 +49,9 @@ Lending: TypeAlias = Callable[[int], AbstractContextManager[None]]
 _NOTHING_LENT: Final = nullcontext()
 
 T = TypeVar("T")
+Send: TypeAlias = Callable[[list[T]], Coroutine[object, object, None]]
 CommitAnswer = Callable[[Refusal | Ahead | None], None]
-_Part = tuple[TurnCommit, CommitAnswer]
+_Entry = tuple[TurnCommit, CommitAnswer]
 
 
 class _Timed(Protocol):
@@ -103,7 +105,7 @@ class Batcher(Generic[T]):
 
     def __init__(
         self,
-        send: Callable[[list[T]], Coroutine[object, object, None]],
+        send: Send[T],
         *,
         bearable: Callable[[Sequence[T]], int],
         halves: Callable[[list[T]], bool] = lambda _: False,
@@ -141,15 +143,14 @@ class Batcher(Generic[T]):
         for entry in entries:
             self.add(entry)
 
-    def send_apart(self, entries: list[T]) -> None:
-        """Send entries again after a moment, in a call of their own beside the others."""
-        call = asyncio.get_running_loop().create_task(self._send_later(entries))
+    def send_apart(self, entries: list[T], send: Send[T] | None = None) -> None:
+        """Send entries again after a moment, in a call of their own beside the others.
+
+        `send` makes that call; by default it is made as the others are.
+        """
+        call = asyncio.get_running_loop().create_task(_after_a_moment(send or self._send, entries))
         self._apart.add(call)
         call.add_done_callback(self._apart.discard)
-
-    async def _send_later(self, entries: list[T]) -> None:
-        await asyncio.sleep(_BUSY_SECONDS)
-        await self._send(entries)
 
     async def flush(self) -> None:
         """Wait until nothing waits and no call is in flight."""
@@ -210,15 +211,14 @@ class Committer:
         self._lending = lending
         self._observing = observing or Observing()
         self._suspects, self._committed = suspects, committed
-        self._batcher = Batcher[_Part](
+        self._batcher = Batcher[_Entry](
             lambda entries: self._commit(entries, uuid4()), bearable=_count_bearable, halves=_halves
         )
-        self._retries: set[asyncio.Task[None]] = set()  # repetitions for parts that met a lock
 
     @property
     def idle(self) -> bool:
         """True if nothing waits and no call is in flight."""
-        return self._batcher.idle and not self._retries
+        return self._batcher.idle
 
     def submit(self, part: TurnCommit, answer: CommitAnswer) -> None:
         """Commit a turn's part; `answer` is called with the refusal, if there is one.
@@ -231,20 +231,13 @@ class Committer:
 
     async def flush(self) -> None:
         """Wait until every part has its answer."""
-        while not self.idle:
-            await self._batcher.flush()
-            if self._retries:
-                await asyncio.wait(self._retries)
+        await self._batcher.flush()
 
     async def stop(self) -> None:
         """Cancel the calls in flight. What they committed is in the log, for the next worker."""
         await self._batcher.stop()
-        while self._retries:  # the answer to one that has just ended may start another
-            for retry in self._retries:
-                retry.cancel()
-            await asyncio.wait(self._retries)
 
-    async def _commit(self, entries: list[_Part], token: UUID) -> None:
+    async def _commit(self, entries: list[_Entry], token: UUID) -> None:
         entries = _newest(entries)
         parts, began = [part for part, _ in entries], time.monotonic()
         ended = len([part for part in parts if isinstance(part.then, Finish)])
@@ -275,31 +268,29 @@ class Committer:
             f"a commit of {whose}",
         )
 
-    def _answer(self, entries: list[_Part], token: UUID, committed: Committed) -> None:
+    def _answer(self, entries: list[_Entry], token: UUID, committed: Committed) -> None:
         refused, ahead = committed.refused, committed.ahead
         if not refused and not ahead:
             for _, answer in entries:
                 answer(None)
             return
-        busy: list[_Part] = []
+        busy: list[_Entry] = []
         for part, answer in entries:
             refusal = refused.get(part.run_id)
             if refusal is not None and refusal.reason == "busy":
                 busy.append((part, answer))
             else:
                 answer(refusal or ahead.get(part.run_id))
-        if busy:
-            retry = asyncio.get_running_loop().create_task(self._try_later(busy, token))
-            self._retries.add(retry)
-            retry.add_done_callback(self._retries.discard)
-
-    async def _try_later(self, entries: list[_Part], token: UUID) -> None:
-        """Repeat parts that met the lock of another transaction, in a call of their own."""
-        await asyncio.sleep(_BUSY_SECONDS)
-        await self._commit(entries, token)
+        if busy:  # with the same token, so that nothing is applied twice
+            self._batcher.send_apart(busy, partial(self._commit, token=token))
 
 
-def _count_bearable(entries: Sequence[_Part]) -> int:
+async def _after_a_moment(send: Send[T], entries: list[T]) -> None:
+    await asyncio.sleep(_BUSY_SECONDS)
+    await send(entries)
+
+
+def _count_bearable(entries: Sequence[_Entry]) -> int:
     """Return how many of the first entries one call takes."""
     parts = [part for part, _ in entries]
     events = chain.from_iterable(map(_events, parts))
@@ -324,7 +315,7 @@ def weigh_part(part: TurnCommit) -> int:
     return length
 
 
-def _newest(entries: list[_Part]) -> list[_Part]:
+def _newest(entries: list[_Entry]) -> list[_Entry]:
     """Return only the newest entry of each run.
 
     A run with two entries was lost and claimed again. A call with two parts of a run is refused.
@@ -332,7 +323,7 @@ def _newest(entries: list[_Part]) -> list[_Part]:
     if len({part.run_id for part, _ in entries}) == len(entries):
         return entries
     newest = {part.run_id: place for place, (part, _) in enumerate(entries)}
-    loop, kept = asyncio.get_running_loop(), list[_Part]()
+    loop, kept = asyncio.get_running_loop(), list[_Entry]()
     for place, (part, answer) in enumerate(entries):
         if newest[part.run_id] == place:
             kept.append((part, answer))
@@ -341,6 +332,6 @@ def _newest(entries: list[_Part]) -> list[_Part]:
     return kept
 
 
-def _halves(entries: list[_Part]) -> bool:
+def _halves(entries: list[_Entry]) -> bool:
     """Return True if two calls are faster than one: for many checkpoints, without any ends."""
     return len(entries) >= _MANY and all(part.then is None for part, _ in entries)
