@@ -193,12 +193,12 @@ FAILED: Final = _type("WorkflowFailed", "end", WorkflowFailed, payloads=GIVEN)
 CANCELLED: Final = _type("WorkflowCanceled", "end", WorkflowCanceled, payloads=NONE)
 TIMED_OUT: Final = _type("WorkflowTimedOut", "end", payloads=NONE)
 TERMINATED: Final = _type("WorkflowTerminated", "end", Reason, payloads=NONE)
-CONTINUED: Final = _type(
+CONTINUED: Final = _type(  # carried out as well
     "WorkflowContinuedAsNew",
     "end",
     ContinuedAsNew,
     payloads={"input": "the input of the next run", "signals": "", "error": ""},
-)  # carried out as well
+)
 
 
 def with_role(*roles: Role) -> frozenset[str]:

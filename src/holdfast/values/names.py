@@ -22,9 +22,7 @@ COUNTED: Final = ("workflow", "state", "queue", "tag")
 
 _name = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,128}")
 _build = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._+-]{0,127}")
-_slug = re.compile(
-    r"[a-zA-Z_][a-zA-Z0-9_]{0,127}"
-)  # can be a parameter, a key of JSON, a part of a key
+_slug = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")  # can be a parameter, or a part of a key
 
 
 def check_app_name(name: str) -> str:

@@ -291,10 +291,10 @@ class Executions(msgspec.Struct, eq=False):
 
     def cancel(self, steps: Steps, durable: int) -> list[str]:
         """Return the keys of executing steps that the code has given up for certain."""
-        cancelled, found = steps.given_up, list[str]()
-        for key, mark in list(cancelled.items()):
+        given_up, found = steps.given_up, list[str]()
+        for key, mark in list(given_up.items()):
             if mark <= durable:
-                del cancelled[key]
+                del given_up[key]
                 self.uncertain_ends.pop(key, None)
                 if self.executing.pop(key, None) is not None:
                     found.append(key)

@@ -247,9 +247,8 @@ class VirtualLog:
 
 
 def _last_at(log: Sequence[Event]) -> int:
-    return (
-        log[-1].at if len(log) > 1 else 0
-    )  # a claim tells of the first entry what it is, not when
+    # A claim tells of the first entry what it is, not when.
+    return log[-1].at if len(log) > 1 else 0
 
 
 def _bars(event: Event) -> bool:
