@@ -22,8 +22,7 @@ async def start_within(
     """Start runs on the caller's connection; they exist once its transaction commits.
 
     Awaits only the connection, so with a synchronous one it never suspends. Raises
-    ConfigurationError for an unknown kind of connection, and what the connection's library
-    raises.
+    ConfigurationError for an unknown kind of connection, and what the connection's library raises.
     """
     if not runs:
         return []

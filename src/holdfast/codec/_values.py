@@ -58,11 +58,10 @@ def raw(text: str | None) -> msgspec.Raw | None:
 def encode(value: object, limit: int = MAX_PAYLOAD) -> str:
     """Encode a value as compact JSON text, with keys in their own order.
 
-    Dataclasses, msgspec structs, TypedDicts, named tuples, enums, datetimes (aware or naive,
-    both as they are), dates, times, timedeltas, UUIDs, Decimals, bytes, sets and pydantic
-    models are taken besides plain JSON values. Raises PayloadError, naming the place inside the
-    value, for NaN and infinities, NUL characters, lone surrogates, unsupported types and more
-    than `limit` bytes.
+    Dataclasses, msgspec structs, TypedDicts, named tuples, enums, datetimes (aware or naive, both
+    as they are), dates, times, timedeltas, UUIDs, Decimals, bytes, sets and pydantic models are
+    taken besides plain JSON values. Raises PayloadError, naming the place inside the value, for NaN
+    and infinities, NUL characters, lone surrogates, unsupported types and more than `limit` bytes.
     """
     if value is None:
         return "null"

@@ -113,9 +113,8 @@ def resolve_database(
 ) -> Database:
     """Find the database to use, and start the embedded one if it is that.
 
-    The first of these: the option, $HOLDFAST_DATABASE_URL, $DATABASE_URL, the embedded
-    server. If a data home is named, it is the embedded server, whatever the environment
-    says.
+    The first of these: the option, $HOLDFAST_DATABASE_URL, $DATABASE_URL, the embedded server. If a
+    data home is named, it is the embedded server, whatever the environment says.
 
     Args:
         option: the URL given on the command line or in code, or several, separated by white space.

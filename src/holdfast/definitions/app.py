@@ -260,11 +260,10 @@ class App(
         attempt, `schedule_to_close` all attempts and the pauses between them, `heartbeat_timeout`
         the time between two heartbeats of an attempt. `on_cancel` says what becomes of a call when
         the code that awaits it is cancelled: it is told (`"try"`), also waited for (`"wait"`), or
-        neither (`"abandon"`). `concurrency` limits the attempts that run at
-        once in all workers, `rate` those that begin in a period. With a `batch`, the function takes
-        a list of inputs and returns a list of results; workflows call it with one input. Raises
-        ConfigurationError for a function or options that cannot work, and for a name that the app
-        has already.
+        neither (`"abandon"`). `concurrency` limits the attempts that run at once in all workers,
+        `rate` those that begin in a period. With a `batch`, the function takes a list of inputs and
+        returns a list of results; workflows call it with one input. Raises ConfigurationError for a
+        function or options that cannot work, and for a name that the app has already.
         """
 
         def define(fn: Callable[..., object]) -> AnyActivity:

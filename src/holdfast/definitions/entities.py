@@ -267,10 +267,9 @@ class Entities:
         """Make an entity of a dataclass: objects that live in the database, one for each key.
 
         The fields are its state, and all have defaults, except `key: str`. Its public methods are
-        async. Those under `@reads` read; all others change the object, one after another. The
-        name is by default that of the class. `retention` is how long a deleted entity is kept.
-        Raises ConfigurationError for a class that cannot be one, and for a name that the app has
-        already.
+        async. Those under `@reads` read; all others change the object, one after another. The name
+        is by default that of the class. `retention` is how long a deleted entity is kept. Raises
+        ConfigurationError for a class that cannot be one, and for a name that the app has already.
 
         ```python
         @app.entity

@@ -52,9 +52,8 @@ class StepProgress(Value, frozen=True, kw_only=True):
     ends.
 
     `tasks` is how many elements a map has that has begun, `done` how many of them have ended,
-    `failed_tasks` how many failed of a map that tolerates some.
-    `attempts` is the number of the last attempt, of a map the largest of its open elements,
-    or that of the element that failed it.
+    `failed_tasks` how many failed of a map that tolerates some. `attempts` is the number of the
+    last attempt, of a map the largest of its open elements, or that of the element that failed it.
     `next_at` is when the task of a step that is delayed or retrying may be claimed. `output` and
     `error` are JSON texts. Moments are in microseconds since 1970 UTC.
     """

@@ -92,10 +92,9 @@ class RunRecord(Value, frozen=True, kw_only=True):
     `started_at` is the first claim by a worker. Since `created_at`, or `due_at` if its start was
     delayed until then, the run had waited in its queue.
 
-    `app` is empty in a run of a flow that SQL has made without one.
-    `build` is the one that the run stays with, None if it is not pinned. `last_failure` is the last
-    of its attempts that was retried: itself if it has continued as the next one, else the one
-    before it.
+    `app` is empty in a run of a flow that SQL has made without one. `build` is the one that the run
+    stays with, None if it is not pinned. `last_failure` is the last of its attempts that was
+    retried: itself if it has continued as the next one, else the one before it.
     """
 
     run_id: UUID

@@ -27,10 +27,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     `transaction_connections` how many connections of each kind transactions have, `cache` how many
     suspended runs stay in memory. `check` is for tests and development: runs do not stay in memory,
     each is replayed whenever it wakes and before it ends, and calls of clocks and of random numbers
-    in workflow code are warnings or errors.
-    `replace_flows` is for development: if the shape of a flow has changed under the same version,
-    it replaces the old one, and open runs of the old one are terminated. With `run_logs`, what the
-    code of runs logs by `logging` is kept with the runs.
+    in workflow code are warnings or errors. `replace_flows` is for development: if the shape of a
+    flow has changed under the same version, it replaces the old one, and open runs of the old one
+    are terminated. With `run_logs`, what the code of runs logs by `logging` is kept with the runs.
     """
 
     queues: tuple[str, ...] = ()

@@ -80,10 +80,9 @@ def start(
     """Start a run of WORKFLOW, and write its id.
 
     WORKFLOW is the name of a workflow or a flow, or app/name. The app is needed if several apps
-    have one of this name, or if no worker has ever served it. INPUT is JSON, @FILE, or - for
-    stdin; the default is null. With --app, an input that does not fit the declared type is
-    refused; without it, the run is started and fails. With --wait, the exit code says how the run
-    ended.
+    have one of this name, or if no worker has ever served it. INPUT is JSON, @FILE, or - for stdin;
+    the default is null. With --app, an input that does not fit the declared type is refused;
+    without it, the run is started and fails. With --wait, the exit code says how the run ended.
     """
     settings = current_settings()
     payload = read_json(input, "input")

@@ -18,8 +18,7 @@ _POLL_SECONDS = 0.01
 def held_exclusively(path: Path, timeout_seconds: float) -> Generator[int]:
     """Hold the lock file alone for the length of the block, and give its descriptor.
 
-    A child process that inherits the descriptor still holds the lock if its parent is
-    killed.
+    A child process that inherits the descriptor still holds the lock if its parent is killed.
 
     Raises:
         EmbeddedServerError: others held it for longer than the timeout.

@@ -57,9 +57,8 @@ class Difference(Value, frozen=True):
     not made recorded calls, so that it starts nothing new and does not end, if it waits for a
     signal of another name, or if an activity has arguments that do not fit its code. One that
     `fails` does so at once: the code raises in answer to what the log has, and no worker has come
-    there yet, or an activity has arguments that never fitted.
-    `index` is the entry of the log, None if no entry is concerned, and `line` that of the user's
-    code, as `shop.py:12 in order`.
+    there yet, or an activity has arguments that never fitted. `index` is the entry of the log, None
+    if no entry is concerned, and `line` that of the user's code, as `shop.py:12 in order`.
     """
 
     kind: DifferenceKind

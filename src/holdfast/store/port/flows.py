@@ -96,9 +96,8 @@ class FlowStore(Protocol):
         Elements of maps that have results keep them. `from_step` and all steps after it run again.
         A run that completed lacks nothing: without `from_step` it is `running`, as one that has not
         ended. The new run has the values of the other as a fork has them. Its id is the caller's
-        (`retry_run_id`): two retries with one id make one run, and the second is `exists`.
-        Refuses runs of workflows, and an input over which a replaced shape cannot map
-        (InvalidInput).
+        (`retry_run_id`): two retries with one id make one run, and the second is `exists`. Refuses
+        runs of workflows, and an input over which a replaced shape cannot map (InvalidInput).
         """
         ...
 

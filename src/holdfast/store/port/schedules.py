@@ -146,9 +146,8 @@ class ScheduleStore(Protocol):
         Schedules are added; those whose definition differs from what the code had before are
         changed, and what users have changed meanwhile stays if the code has not. Schedules that the
         code no longer has are paused by `code`, and resumed when it has them again. With `restore`,
-        those that users have deleted are created again. Those that
-        were not created by code are left alone: a name that one of them has is refused
-        (InvalidInput).
+        those that users have deleted are created again. Those that were not created by code are
+        left alone: a name that one of them has is refused (InvalidInput).
         """
         ...
 
