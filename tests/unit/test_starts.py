@@ -67,19 +67,19 @@ def test_only_a_workflow_or_its_name_is_started(thing: Any) -> None:
 )
 def test_retention_is_clamped(workflow: Any, wish: Any, days: float) -> None:
     """B8."""
-    assert launch(workflow, retention=wish).fields["retention_seconds"] == days * DAY
+    assert launch(workflow, retention=wish).template.retention_seconds == days * DAY
 
 
 def test_a_name_alone_leaves_the_retention_to_the_database() -> None:
     """B8. The workers of the workflow have declared it there."""
-    assert launch().fields["retention_seconds"] is None
+    assert launch().template.retention_seconds is None
 
 
 def test_the_environment_sets_the_longest_retention(monkeypatch: pytest.MonkeyPatch) -> None:
     """B8."""
     monkeypatch.setenv("HOLDFAST_MAX_RETENTION_DAYS", "10")
-    assert launch(short).fields["retention_seconds"] == 10 * DAY
-    assert launch(retention="9d").fields["retention_seconds"] == 9 * DAY
+    assert launch(short).template.retention_seconds == 10 * DAY
+    assert launch(retention="9d").template.retention_seconds == 9 * DAY
     monkeypatch.setenv("HOLDFAST_MAX_RETENTION_DAYS", "ten")
     with pytest.raises(ConfigurationError, match="HOLDFAST_MAX_RETENTION_DAYS"):
         launch()

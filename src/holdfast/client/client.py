@@ -487,7 +487,7 @@ class Client:
     ) -> builtins.list[RunHandle[object]]:
         refused = next((each for each in started if each.refused is not None), None)
         if refused is not None:
-            raise refusal(prepared.fields["name"], refused)
+            raise refusal(prepared.template.name, refused)
         return [
             RunHandle(
                 self._session,

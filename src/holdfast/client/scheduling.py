@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Final
 
 import msgspec
 
@@ -16,6 +16,7 @@ from holdfast.definitions.starts import PreparedStart
 from holdfast.errors import ConfigurationError, InvalidInput, UnknownSchedule
 from holdfast.store.port import iterate_schedules
 from holdfast.types import NewSchedule, RunTarget, ScheduleRecord, SendTarget, Target, When
+from holdfast.values.composing import compose
 from holdfast.values.durations import Duration
 from holdfast.values.moments import Moment, maybe_datetime
 from holdfast.values.names import check_reference, check_schedule_name, full_name, split_name
@@ -102,9 +103,8 @@ async def find_schedule(session: Session, name: str) -> str:
 
 def new_target(prepared: PreparedStart, input: str) -> RunTarget:
     """Return what each tick or event starts; `input` is JSON text."""
-    fields: dict[str, Any] = {**prepared.fields, "version": prepared.fields["version"] or None}
-    known = {name: fields[name] for name in RunTarget.__struct_fields__ if name in fields}
-    return RunTarget(input=input, **known)
+    template = prepared.template
+    return compose(RunTarget, template, version=template.version or None, input=input)
 
 
 def changed_target(
@@ -112,7 +112,7 @@ def changed_target(
 ) -> RunTarget:
     """Return what each tick starts after a change. Raises InvalidInput and PayloadError."""
     changes = {
-        field: cast("dict[str, object]", prepared.fields)[field]
+        field: getattr(prepared.template, field)
         for option, field in _FIELDS.items()
         if option in options
     }

@@ -146,9 +146,9 @@ class Topics(Group):
             raise TypeError(f"unexpected option for subscribe: {', '.join(sorted(unknown))}")
         wishes = cast("RunOptions", options)
         prepared = await prepare_start(self._session, workflow, wishes, RUN_OPTIONS)
-        if prepared.fields["kind"] == "flow":
+        if prepared.template.kind == "flow":
             raise ConfigurationError(
-                f"{prepared.fields['name']} is a flow: subscribe a workflow that calls the flow"
+                f"{prepared.template.name} is a flow: subscribe a workflow that calls the flow"
             )
         return new_target(prepared, "null")
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from datetime import datetime
-from typing import Any, Final, Protocol, TypeAlias, TypedDict, cast
+from typing import Any, Final, Protocol, TypeAlias, cast
 from uuid import UUID
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.codec import encode
 from holdfast.definitions.options import AnyRunOptions
 from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import ConfigurationError, PayloadError
-from holdfast.types import PRIORITIES, AttributeValue, IfEnded, NewRun, RunKind
+from holdfast.types import PRIORITIES, IfEnded, NewRun, RunKind
 from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.ids import keyed_run_id, uuid7
@@ -27,6 +28,7 @@ ToStart: TypeAlias = AnyStartable | Callable[..., object] | str
 """What callers start: a workflow or a flow, a job (which can be called), or the name of one."""
 
 _RULES: Final = RuleOptions.__optional_keys__
+_NO_ID: Final = UUID(int=0)  # of a template
 
 
 class Startables(Protocol):
@@ -100,30 +102,15 @@ class StartAndWaitOptions(RunOptions, total=False):
     """How long to wait for the run's end. The run continues after that."""
 
 
-class CommonFields(TypedDict):
-    """The fields that the runs of one start share."""
-
-    kind: RunKind
-    name: str
-    version: int
-    queue: str | None
-    priority: int | None
-    start_at: int | None
-    delay_seconds: float | None
-    timeout_seconds: float | None
-    retention_seconds: float | None
-    tags: tuple[str, ...]
-    headers: Mapping[str, str] | None
-    rules: str | None
-    attributes: Mapping[str, AttributeValue]
-
-
 class PreparedStart(msgspec.Struct, frozen=True):
-    """Checked options of a start, ready to make runs for any number of inputs."""
+    """Checked options of a start, ready to make runs for any number of inputs.
+
+    `template` has what these runs share.
+    """
 
     workflow: AnyStartable | None
     encode: Callable[[object], str]
-    fields: CommonFields
+    template: NewRun
 
     def run(
         self,
@@ -137,23 +124,18 @@ class PreparedStart(msgspec.Struct, frozen=True):
         if key is not None:
             if run_id is not None:
                 raise ConfigurationError("give a run either a key or a run_id: a key makes the id")
-            run_id = keyed_run_id(self.fields["name"], check_id("key", key))
-        return NewRun(
-            run_id=run_id or uuid7(),
-            key=key,
-            input=self.encode(input),
-            waiter=waiter,
-            **self.fields,
-        )
+            run_id = keyed_run_id(self.template.name, check_id("key", key))
+        run_id, text = run_id or uuid7(), self.encode(input)
+        return replace(self.template, run_id=run_id, key=key, input=text, waiter=waiter)
 
     def runs(self, inputs: Iterable[object], keys: Iterable[str] | None) -> list[NewRun]:
         """Return a run for each input. An error has the number of the input that it is about."""
         made: list[NewRun] = []
         try:
             if keys is None:
-                encode, fields = self.encode, self.fields
+                encode, template = self.encode, self.template
                 for input in inputs:
-                    made.append(NewRun(run_id=uuid7(), input=encode(input), **fields))
+                    made.append(replace(template, run_id=uuid7(), input=encode(input)))
             else:
                 for input, key in zip(inputs, keys, strict=True):
                     made.append(self.run(input, key=key))
@@ -163,23 +145,13 @@ class PreparedStart(msgspec.Struct, frozen=True):
 
 
 class _Defaults(msgspec.Struct, frozen=True):
-    """The workflow's own options; None, as its code has declared, if only its name is known."""
+    """What a workflow has of which only the name is known: None is as its code has declared."""
 
     kind: RunKind = "workflow"
     queue: str | None = None
     priority: int | None = None
     timeout_seconds: float | None = None
     retention_seconds: float | None = None
-
-    @classmethod
-    def of(cls, workflow: AnyStartable) -> _Defaults:
-        return cls(
-            workflow.kind,
-            workflow.queue,
-            workflow.priority,
-            workflow.timeout_seconds,
-            workflow.retention_seconds,
-        )
 
 
 def prepare(
@@ -207,9 +179,10 @@ def prepare(
     delay, start_at, timeout = options.get("delay"), options.get("start_at"), options.get("timeout")
     if delay is not None and start_at is not None:
         raise ConfigurationError("give either delay or start_at, not both")
-    defaults = _Defaults(kind) if known is None else _Defaults.of(known)
+    defaults = _Defaults(kind) if known is None else known
     queue = options.get("queue") or defaults.queue
-    fields = CommonFields(
+    template = NewRun(
+        run_id=_NO_ID,
         kind=defaults.kind,
         name=name,
         version=version,
@@ -226,7 +199,7 @@ def prepare(
         rules=_rules(known, options),
         attributes=check_attributes(attributes) if attributes else {},
     )
-    return PreparedStart(known, encode if known is None else known.encode_input, fields)
+    return PreparedStart(known, encode if known is None else known.encode_input, template)
 
 
 def moment(at: datetime) -> int:
