@@ -8,11 +8,11 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.client.transactions import notify_within
+from holdfast.client.transactions import callers_executor, notify_within
 from holdfast.codec import decoder
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.postgres import Statement
-from holdfast.store.postgres.executing import Mark, executor
+from holdfast.store.postgres.executing import Mark
 from holdfast.types import (
     JSON,
     EventTarget,
@@ -109,7 +109,7 @@ async def publish_within(
             (event.topic, event.payload, event.event_id),
         )
 
-    [(*values, notices)] = await executor(connection)(connection, publish)
+    [(*values, notices)] = await callers_executor(connection)(connection, publish)
     if notify and notices is not None:
         found = msgspec.json.decode(str(notices), type=list[tuple[str, str]])
         await notify_within(connection, schema, [Notice(*each) for each in found])

@@ -156,7 +156,8 @@ class Session:
         if schema is None:
             raise ConfigurationError(
                 "this client's store is in memory, and a connection is one to a database: what is "
-                "written there would not be found here. Leave connection= out"
+                "written there would not be found here. Leave connection= out, or use "
+                "`local(app, database)` in place of `Environment` in this test"
             )
         return schema
 

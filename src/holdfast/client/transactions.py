@@ -3,17 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from functools import partial
-from typing import cast
+from typing import Final, cast
 from uuid import UUID
 
 from holdfast.database.scripts import check_schema_name
+from holdfast.errors import ConfigurationError
 from holdfast.store.port import WORK_TOPIC, messages_topic
 from holdfast.store.postgres import Statement, ack_statement, send_statement, start_statement
-from holdfast.store.postgres.executing import Mark, executor
+from holdfast.store.postgres.executing import Execute, Mark, executor
 from holdfast.store.postgres.listening import channel
 from holdfast.store.postgres.starts import cast_mark
 from holdfast.types import NewMessage, NewRun, Notice, Receipt, RuleKind, StartedRun, Status
+
+WITH_DATA_ONLY: Final = ContextVar("WITH_DATA_ONLY", default=False)
+"""True in a transaction of a test whose runs are in memory: its database has only the data."""
+
+
+def callers_executor(connection: object) -> Execute:
+    """Return what executes holdfast's statements on the caller's connection.
+
+    Raises ConfigurationError for an unknown kind of connection, and in a test for one to a
+    database that does not have the runs.
+    """
+    if WITH_DATA_ONLY.get():
+        raise ConfigurationError(
+            "the runs of this test are in memory, and this connection is to the database of its "
+            "data: what connection= writes there would be no part of the test. Use `local(app, "
+            "database)` in place of `Environment` for this test, or replace the transaction with "
+            "`environment.replace`"
+        )
+    return executor(connection)
 
 
 async def start_within(
@@ -26,7 +47,7 @@ async def start_within(
     """
     if not runs:
         return []
-    execute = executor(connection)
+    execute = callers_executor(connection)
 
     def start(mark: Mark) -> Statement:
         return start_statement(runs, schema=schema, placeholder=mark)
@@ -53,13 +74,13 @@ async def start_within(
 
 async def queues_within(connection: object, schema: str, run_ids: Sequence[UUID]) -> set[str]:
     """Return the queues of runs, as the caller's connection sees them."""
-    rows = await executor(connection)(connection, partial(_queues_of, schema, run_ids))
+    rows = await callers_executor(connection)(connection, partial(_queues_of, schema, run_ids))
     return {str(queue) for (queue,) in rows}
 
 
 async def notify_within(connection: object, schema: str, notices: Iterable[Notice]) -> None:
     """Send wake-ups when the transaction of the caller's connection commits."""
-    execute = executor(connection)
+    execute = callers_executor(connection)
     for notice in sorted(set(notices), key=lambda each: (each.topic, each.payload)):
         await execute(connection, partial(_notify, channel(schema, notice.topic), notice.payload))
 
@@ -73,7 +94,7 @@ async def send_within(
     """
     if not messages:
         return []
-    execute = executor(connection)
+    execute = callers_executor(connection)
 
     def send(mark: Mark) -> Statement:
         return send_statement(queue, messages, schema=schema, placeholder=mark)
@@ -95,7 +116,7 @@ async def ack_within(connection: object, receipts: Sequence[Receipt], *, schema:
     def ack(mark: Mark) -> Statement:
         return ack_statement(receipts, schema=schema, placeholder=mark)
 
-    return [bool(acked) for (acked,) in await executor(connection)(connection, ack)]
+    return [bool(acked) for (acked,) in await callers_executor(connection)(connection, ack)]
 
 
 async def apps_within(connection: object, schema: str, workflow: str) -> list[str]:
@@ -106,7 +127,7 @@ async def apps_within(connection: object, schema: str, workflow: str) -> list[st
         name = f"cast({mark(1)} as text)"
         return Statement(f'select unnest("{schema}".apps_with({name}))', (workflow,))
 
-    return [str(app) for (app,) in await executor(connection)(connection, find)]
+    return [str(app) for (app,) in await callers_executor(connection)(connection, find)]
 
 
 def _queues_of(schema: str, run_ids: Sequence[UUID], mark: Mark) -> Statement:

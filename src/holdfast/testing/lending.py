@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 from uuid import UUID
 
+from holdfast.client.transactions import WITH_DATA_ONLY
 from holdfast.database.scripts import DEFAULT_SCHEMA
-from holdfast.store.port.transactions import ConnectionKind, Connector, DataPlace
+from holdfast.store.port.transactions import (
+    ConnectionKind,
+    Connector,
+    DataPlace,
+    Needless,
+    OpenTransaction,
+)
 from holdfast.store.postgres.open_transaction import Place
 from holdfast.store.postgres.transactions import make_connector
+
+T = TypeVar("T")
+
+
+class _Lending:
+    """Lends connections to code that can have its data there, and not start or send anything."""
+
+    def __init__(self, connector: Connector) -> None:
+        self._connector = connector
+        self.close = connector.close
+
+    async def within(
+        self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
+    ) -> T:
+        before = WITH_DATA_ONLY.set(True)
+        try:
+            return await self._connector.within(use, isolation)
+        finally:
+            WITH_DATA_ONLY.reset(before)
+
+    async def clean(self, needless: Needless) -> None:
+        """Delete nothing: what a test leaves is the test's."""
 
 
 def lend(
@@ -24,8 +55,9 @@ def lend(
     record and its data are one commit on PostgreSQL.
     """
     if data is not None:
-        return make_connector(Place.of(*data, records="table", kept=kept), kind, factory, size)
-    if url is None:
+        place = Place.of(*data, records="table", kept=kept)
+    elif url is not None:
+        place = Place.of(url, DEFAULT_SCHEMA, records="elsewhere", kept=kept)
+    else:
         return None
-    place = Place.of(url, DEFAULT_SCHEMA, records="elsewhere", kept=kept)
-    return make_connector(place, kind, factory, size)
+    return _Lending(make_connector(place, kind, factory, size))
