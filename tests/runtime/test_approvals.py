@@ -24,6 +24,7 @@ from holdfast.events import (
 from holdfast.runtime.code.approvals import Decision
 from holdfast.runtime.code.forms import form_fields
 from holdfast.store.port import Store
+from holdfast.testing import Environment
 from holdfast.types import ANY_END, FormField, Suspend
 from tests.runtime.bench import START, Bench, work
 from tests.runtime.desk import working
@@ -357,3 +358,25 @@ async def test_a_decision_of_a_cancelled_run_is_not_withdrawn(store: Store) -> N
                 await handle.result(timeout=30)
         log = [each.event.type for each in await handle.log()]
     assert not {APPROVAL_WITHDRAWN, WEBHOOK_CLOSED} & {*log}
+
+
+async def test_why_names_the_decision_before_the_updates_that_are_handled() -> None:
+    app = App("desk")
+
+    @app.workflow
+    async def offer(ctx: Context) -> bool:
+        ctx.handle_update("amend", lambda: None)
+        ctx.handle_update("add", lambda: None)
+        asked = asyncio.create_task(ctx.request_approval("Refund?", id="refund"))
+        signal = asyncio.create_task(ctx.wait_for_signal("paid"))
+        await asyncio.wait({asked, signal}, return_when=asyncio.FIRST_COMPLETED)
+        return asked.done()
+
+    async with Environment(app) as env:
+        handle = await env.client.start(offer)
+        await env.wait_until_idle()
+        found = await env.client.why(handle.run_id)
+        assert [each.do for each in found.actions] == ["signal", "decide", "update", "update"]
+        decide = found.actions[1]
+        await env.client.approvals.decide(handle.run_id, decide.name, True, by="ann")
+        assert await env.result(handle)

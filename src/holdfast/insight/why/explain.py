@@ -75,6 +75,7 @@ def explain(run: RunRecord, spans: Sequence[Span], around: Surroundings) -> Expl
         details.append(reason.text)
         if reason.action is not None and reason.action not in actions:
             actions.append(reason.action)
+    actions.sort(key=lambda each: each.do == "update")  # last: handlers wait beside all else
     return replace(found, details=(*details, *undelivered), actions=tuple(actions))
 
 
