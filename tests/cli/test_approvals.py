@@ -89,6 +89,20 @@ def test_the_only_open_approval_needs_no_key(cli: CommandLine, run: str) -> None
     )
 
 
+def test_keys_of_tasks_are_named_as_a_shell_takes_them(cli: CommandLine, hand: Hand) -> None:
+    """As those of agents, which call several tools at once."""
+    run = cli.start("double", "1")
+    keys = ["~/approve", "tools#2/support.approve.refund#2"]
+    hand.turn(run, *(approval(key, key) for key in keys))
+    several = cli("approvals", "decide", run, "--approve", code=exits.USAGE)
+    assert all(shlex.quote(key) in several.stderr for key in keys)
+    for line in cli("approvals", "list", run).stdout.splitlines():
+        if "--approve" in line:
+            arguments = ["--database", cli.url, *shlex.split(line)[1:]]
+            assert CliRunner().invoke(holdfast, arguments).exit_code == exits.OK
+    assert cli.json("approvals", "list", run) == []
+
+
 def test_an_approval_that_was_never_requested_is_code_4(cli: CommandLine, run: str) -> None:
     cli("approvals", "decide", run, "nothing", "--approve", code=exits.NOT_FOUND)
 

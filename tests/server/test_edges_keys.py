@@ -101,6 +101,7 @@ async def decide_on_the_page(http: httpx.AsyncClient, run_id: str) -> None:
     link = re.search(r'href="(/approvals\?run=[^"#]+)#([^"]+)"', page)
     assert link is not None
     inbox = (await http.get(link[1])).text
+    assert f'<a href="/approvals#{link[2]}">Now?</a>' in (await http.get("/")).text
     card = inbox[inbox.index(f'id="{link[2]}"') :]
     hidden = dict(re.findall(r'type="hidden" name="(key|id|back)" value="([^"]*)"', card))
     assert html.unescape(hidden["key"]) == "ask/approve#2"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import sys
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -167,7 +168,7 @@ async def _find(link: Link, reference: str, key: str | None) -> _Asked:
             exits.NOT_FOUND,
         )
     if len(found) > 1:
-        keys = ", ".join(found)
+        keys = ", ".join(map(quote, found))
         raise exits.Refusal(
             f"run {run_id} waits for several decisions: add one of {keys}", exits.USAGE
         )
