@@ -67,6 +67,11 @@ def test_list_refuses_an_unknown_state(cli: CommandLine) -> None:
     assert "there are queued" in cli("runs", "list", "--state", "asleep", code=exits.USAGE).stderr
 
 
+def test_list_refuses_a_workflow_that_nobody_has_had(cli: CommandLine) -> None:
+    refused = cli("runs", "list", "--workflow", "duble", code=exits.USAGE)
+    assert "no app with a workflow 'duble' has ever had a worker on this database" in refused.stderr
+
+
 def test_list_is_a_table_for_people(cli: CommandLine) -> None:
     run = cli.start("double", "1", "--key", "k")
     row = next(line for line in cli("runs", "list").stdout.splitlines() if run in line)

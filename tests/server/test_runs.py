@@ -57,6 +57,14 @@ async def test_a_key_starts_one_run(api: Api) -> None:
     assert problem["type"] == "urn:holdfast:problem:two-keys"
 
 
+@pytest.mark.parametrize(
+    "path", ["/v1/runs?workflow=chekout", "/v1/runs/count?by=state&workflow=chekout"]
+)
+async def test_a_list_of_a_workflow_that_nobody_has_had_is_refused(api: Api, path: str) -> None:
+    problem = await api.ask("GET", path, status=404)
+    assert problem["type"] == "urn:holdfast:problem:unknown-workflow"
+
+
 async def test_a_list_by_key_has_the_retries_too(api: Api) -> None:
     """C19. All runs that the key means, the newest first."""
     first = (await api.ask("POST", RUNS, {"input": 1, "key": "order-7"}, status=201))["run_id"]

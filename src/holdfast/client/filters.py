@@ -58,7 +58,7 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
     """Check filters, and look up what their names mean.
 
     Raises ConfigurationError for a filter that cannot work, AmbiguousWorkflow for a name that
-    several apps have.
+    several apps have, UnknownWorkflow for one that none has ever had.
     """
     unknown = filters.keys() - RunFilters.__annotations__.keys()
     if unknown:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol, TypeAlias, cast
 from uuid import UUID
 
+from holdfast.definitions.app import App
 from holdfast.definitions.entities import entity_of
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import AmbiguousWorkflow, InvalidInput, UnknownWorkflow
 from holdfast.store.port import Store
-from holdfast.types import NewRun, StartedRun
+from holdfast.types import NewRun, RunFilter, StartedRun
 from holdfast.values.ids import keyed_run_id
 from holdfast.values.names import check_reference, full_name, split_name
 from holdfast.values.suggestions import nearest
@@ -166,7 +166,7 @@ def known_run_id(run: tuple[str, str]) -> UUID:
 class Names:
     """Looks up what callers leave out when they name workflows and runs."""
 
-    def __init__(self, store: Store, app: str | None) -> None:
+    def __init__(self, store: Store, app: App | None) -> None:
         self._store, self._app = store, app
         self._no_flows: dict[str, float] = {}  # until when they count as none
         self._checked: set[str] = set()
@@ -176,7 +176,7 @@ class Names:
 
         Raises InvalidName, and what `find_full_name` raises.
         """
-        known = known_full_name(workflow, self._app)
+        known = known_full_name(workflow, None if self._app is None else self._app.name)
         return known or await find_full_name(str(workflow), self._store)
 
     async def flow(self, name: str) -> str | None:
@@ -205,16 +205,35 @@ class Names:
     async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
         """Return the full names that a filter means by names.
 
-        A name that no app has stays as it is: flows of SQL may be called so.
-        Raises InvalidName and AmbiguousWorkflow.
+        A name without an app stays as it is, too: flows of SQL may be called so, and runs of a
+        release without apps. Raises InvalidName and AmbiguousWorkflow, and UnknownWorkflow for a
+        name that no app has ever had, and no run.
         """
         found: dict[str, None] = {}
         for workflow in workflows:
-            with suppress(UnknownWorkflow):
-                found[await self.full(workflow)] = None
-            if "/" not in workflow:
-                found[workflow] = None
+            names = {workflow: None}
+            try:
+                names = {await self.full(workflow): None, **names}
+                await self._check_own(workflow)
+            except UnknownWorkflow:
+                if not (await self._store.list_runs(RunFilter(names=tuple(names), limit=1))).runs:
+                    raise
+            found |= names
         return tuple(found)
+
+    async def _check_own(self, workflow: str) -> None:
+        """Check a name that the client's app completes.
+
+        Raises UnknownWorkflow if its code does not have it, and its workers never had.
+        """
+        if self._app is None or "/" in workflow:
+            return
+        try:
+            self._app.startable(workflow)
+        except UnknownWorkflow as error:
+            name = full_name(self._app.name, workflow)
+            if await self._store.get_flow(name) is None and await unknown_name(name, self._store):
+                raise error
 
     async def run(self, run: RunRef) -> UUID:
         """Return the id of the run that is meant. Raises InvalidInput, and what `full` raises."""

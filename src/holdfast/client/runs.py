@@ -533,7 +533,7 @@ class Runs(Group):
         Runs that cannot be changed so, because they have begun or wait for a rule, are unchanged.
 
         ```python
-        where = {"names": "report", "states": "queued"}
+        where = {"names": "thumbnail", "states": "queued"}
         await client.runs.reschedule_all(where, queue="night", delay="6h")
         ```
         """

@@ -111,7 +111,7 @@ class Session:
                 if self._parts is not None:  # another caller was faster
                     return
                 store = with_payloads(store, self.payloads)
-                self._parts = _Parts(store, None if self.app is None else self.app.name)
+                self._parts = _Parts(store, self.app)
                 stack.push_async_callback(self._parts.close)
                 self._opened = stack.pop_all()
 
@@ -310,7 +310,7 @@ class Group:
 class _Parts:
     """The parts of an open session."""
 
-    def __init__(self, store: Store, app: str | None) -> None:
+    def __init__(self, store: Store, app: App | None) -> None:
         self.store = store
         self.loop = _get_running_loop()
         self.names = Names(store, app)

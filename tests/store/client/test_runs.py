@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import UTC, timedelta
+from uuid import uuid4
 
 import pytest
 
 from holdfast.client import Client, Run
-from holdfast.errors import ConfigurationError, InvalidInput, InvalidName
+from holdfast.errors import ConfigurationError, InvalidInput, InvalidName, UnknownWorkflow
 from holdfast.store.port import Store
+from holdfast.types import AppInfo, NewRun
 
 from .workflows import Finisher, Order, Receipt, app, order, tick, tick_2
 
@@ -105,3 +107,44 @@ async def test_a_list_without_payloads_says_that_it_has_none(client: Client) -> 
         with pytest.raises(ConfigurationError, match="payloads=True"):
             getattr(run, read)
     assert run.error is None
+
+
+async def test_a_filter_by_a_name_that_nobody_has_had_is_refused(
+    client: Client, store: Store
+) -> None:
+    """It is misspelled; a change of many runs would change none, without a word."""
+    await client.start(order, Order(7))
+    await store.sign_on_app(AppInfo(app=app.name, workflows=("order",)))
+    for call in (
+        client.runs.list(names="oder"),
+        client.runs.list(names=["order", "oder"]),
+        client.runs.count(by="state", names="oder"),
+        client.runs.cancel_all({"names": "oder"}),
+        anext(client.runs.iterate(names="oder")),
+    ):
+        with pytest.raises(UnknownWorkflow, match=r"'oder'.*did you mean \w+/order"):
+            await call
+    assert len((await client.runs.list(names="order")).runs) == 1
+    assert (await client.runs.list(names="elsewhere/oder")).runs == []  # its app may come yet
+
+
+async def test_a_filter_finds_runs_whose_name_has_no_app(client: Client, store: Store) -> None:
+    """Runs of a release without apps have no app to which a worker could have signed on."""
+    old = NewRun(run_id=uuid4(), name="oder")
+    await store.start_runs([old])
+    assert [run.run_id for run in (await client.runs.list(names="oder")).runs] == [old.run_id]
+
+
+async def test_a_filter_of_a_client_with_an_app_means_what_its_code_or_its_workers_have(
+    store: Store,
+) -> None:
+    old = NewRun(run_id=uuid4(), name="shop/removed")
+    await store.start_runs([old])
+    await store.sign_on_app(AppInfo(app="shop", workflows=("of_another_program",)))
+    async with Client(store=store, app=app) as client:
+        for known in ("order", "of_another_program"):
+            assert (await client.runs.list(names=known)).runs == []
+        [found] = (await client.runs.list(names="removed")).runs
+        assert found.run_id == old.run_id
+        with pytest.raises(UnknownWorkflow, match="no workflow oder; it has order@1"):
+            await client.runs.list(names="oder")

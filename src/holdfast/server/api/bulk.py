@@ -14,7 +14,7 @@ from starlette.responses import Response
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
 from holdfast.client.rescheduling import read_change
-from holdfast.errors import AmbiguousWorkflow
+from holdfast.errors import AmbiguousWorkflow, UnknownWorkflow
 from holdfast.server.access import Level, Principal
 from holdfast.server.api.control import RescheduleFields, read_reschedule
 from holdfast.server.api.fields import Attributes, Key, Moment, Name, Text
@@ -217,7 +217,7 @@ OPERATIONS: Final = (
         change_runs,
         answers=(Progress, Trouble, Bye),
         media_type="text/event-stream",
-        problems=(AmbiguousWorkflow,),
+        problems=(UnknownWorkflow, AmbiguousWorkflow),
         keyed=True,
     ),
 )

@@ -247,14 +247,14 @@ OPERATIONS: Final = (
         "GET /v1/workflows/{name}/runs",
         "read",
         list_runs_of_workflow,
-        problems=(AmbiguousWorkflow, RunNotFound),
+        problems=(UnknownWorkflow, AmbiguousWorkflow, RunNotFound),
         inputs=True,
     ),
     Operation(
         "GET /v1/runs",
         "read",
         list_runs,
-        problems=(AmbiguousWorkflow, RunNotFound),
+        problems=(UnknownWorkflow, AmbiguousWorkflow, RunNotFound),
         inputs=True,
         tool=ForAgents(
             about="List runs, newest first, without payloads. `cursor` of an answer continues "
@@ -266,7 +266,7 @@ OPERATIONS: Final = (
         "GET /v1/runs/count",
         "read",
         count_runs,
-        problems=(AmbiguousWorkflow, RunNotFound),
+        problems=(UnknownWorkflow, AmbiguousWorkflow, RunNotFound),
         inputs=True,
         tool=ForAgents(
             about="Count runs by workflow, state, queue, tag or an attribute's name, most first."
