@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +17,7 @@ from holdfast import errors
 from holdfast.cli import exits
 from holdfast.database import schema
 from tests.cli.conftest import CommandLine
-from tests.cli.processes import call
+from tests.cli.processes import call, running, until
 from tests.proxy import Proxy
 
 
@@ -62,6 +64,32 @@ main()
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=90, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (exits.INTERRUPTED, "", "\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("worker",), ("worker", "--once"), ("server", "--app"), ("mcp", "--app")],
+    ids=" ".join,
+)
+def test_sigterm_while_the_app_is_imported_is_code_0(
+    cli: CommandLine, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    """An import may take a minute, and code that is imported catches what is raised in it."""
+    (tmp_path / "slow.py").write_text("""
+import time
+print("imported")
+open("began", "w").close()
+while True:
+    try:
+        time.sleep(60)
+    except BaseException:
+        print("caught")
+""")
+    words = (*arguments, "slow:app", "--database", cli.url)
+    with running(tmp_path / "log", *words, cwd=tmp_path) as process:
+        until(lambda: (tmp_path / "began").exists() or None, "the import")
+        process.send(signal.SIGTERM)
+        assert (process.ended(), process.text()) == (exits.OK, "imported\n")
 
 
 def test_a_url_without_a_scheme_is_code_3() -> None:

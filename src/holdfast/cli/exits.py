@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+import os
+import signal
+import sys
+from contextlib import suppress
+from types import FrameType
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import (
     AmbiguousWorkflow,
@@ -21,6 +26,9 @@ from holdfast.errors import (
     UnknownSchedule,
     UnknownWorkflow,
 )
+
+if TYPE_CHECKING:
+    import click
 
 OK: Final = 0
 FAILED: Final = 1
@@ -72,3 +80,20 @@ def code_for(error: HoldfastError) -> int:
     if isinstance(error, AmbiguousWorkflow | ConfigurationError | PayloadError | UnknownWorkflow):
         return USAGE
     return FAILED
+
+
+def end_at_sigterm(context: click.Context) -> None:
+    """End the command at SIGTERM with code 0, until it has a handler of its own.
+
+    It may import an app for a minute before. Nothing is raised: code that is imported could catch
+    it. In a container the first process would not be ended at all.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for each in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # it was interrupted within a write, or is closed
+                each.flush()
+        os._exit(OK)
+
+    before = signal.signal(signal.SIGTERM, end)
+    context.call_on_close(lambda: signal.signal(signal.SIGTERM, before))

@@ -67,6 +67,7 @@ def dev(
     breakpoint() in a step or a workflow opens the debugger in this terminal; in a workflow also
     during a replay. Ctrl-C ends everything (exit code 130).
     """
+    exits.end_at_sigterm(context)
     import asyncio
 
     from holdfast.cli.connecting import database_of, refuse_several

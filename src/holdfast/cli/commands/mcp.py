@@ -74,6 +74,7 @@ def mcp(
 
     from holdfast.errors import ConfigurationError
 
+    exits.end_at_sigterm(context)
     _check_options(context.params)
     if importlib.util.find_spec("mcp") is None:
         raise ConfigurationError(

@@ -140,6 +140,7 @@ def server(
     """
     if context.invoked_subcommand is not None:
         return
+    exits.end_at_sigterm(context)
     import asyncio
     import socket
     from contextlib import suppress

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
+from holdfast.cli import exits
 from holdfast.cli.answers import Answer
 from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import (
@@ -135,6 +136,7 @@ def worker(
     """
     from holdfast.database.resolve import names_several
 
+    exits.end_at_sigterm(context)
     settings = settings_of(context)
     several = shard is None and names_several(settings.database, settings.data)
     _check_once(context, once=once, processes=processes, metrics=metrics, several=several)
