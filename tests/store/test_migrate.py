@@ -424,7 +424,12 @@ async def test_who_has_what_a_migration_waits_for_is_said(
     await asyncio.sleep(0.1)
     await other.execute("commit")
     assert (await migrating).migrations == ("0002_second",)
-    words = [each for each in caplog.records if "the migration waits" in each.message]
+    database = await connection.fetchval("select current_database()")
+    place = (
+        rf"the migration of schema 'holdfast' of database '{database}'( at [\w.:]+)?"  # of several
+    )
+    assert re.search(f"{place} needs: process", str(caught.value))
+    words = [each for each in caplog.records if re.match(f"{place} waits, ", each.message)]
     assert len(words) == 1, "one word in fifteen seconds"
 
 

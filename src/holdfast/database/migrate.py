@@ -32,7 +32,7 @@ from holdfast.database.scripts import (
     load_scripts,
     named_by,
 )
-from holdfast.database.waiting import describe_holders, locked_tables
+from holdfast.database.waiting import describe_holders, describe_place, locked_tables
 from holdfast.errors import InsufficientRights, MigrationFailed
 
 logger = logging.getLogger("holdfast.database")
@@ -231,13 +231,13 @@ async def migrate(
         if now > began + _PATIENCE_SECONDS:
             raise MigrationFailed(
                 f"nothing was changed, because for {now - began:.0f} s others have had what the "
-                f"migration of schema {schema!r} needs: {held or 'each time another session'}. End "
-                "them, or migrate when they have ended"
+                f"migration of {await describe_place(connection, schema)} needs: "
+                f"{held or 'each time another session'}. End them, or migrate when they have ended"
             )
         if now >= word_at and held:
             word_at = now + _WORD_SECONDS
-            left = began + _PATIENCE_SECONDS - now
-            logger.warning("the migration waits, for another %.0f s at most: %s", left, held)
+            left, place = began + _PATIENCE_SECONDS - now, await describe_place(connection, schema)
+            logger.warning("the migration of %s waits, %.0f s at most: %s", place, left, held)
         attempt = await attempt.give_way(tables)
 
 

@@ -34,6 +34,16 @@ where l.granted and l.mode = 'AccessExclusiveLock' and l.pid is distinct from pg
     and l.database = (select oid from pg_catalog.pg_database where datname = current_database())
 """
 
+_PLACE = """
+select quote_literal(current_database()) || coalesce(' at ' || host(inet_server_addr()) || ':'
+    || inet_server_port(), '')
+"""
+
+
+async def describe_place(connection: Connection, schema: str) -> str:
+    """Return which schema of which database it is, with the server's address over TCP."""
+    return f"schema {schema!r} of database {await connection.fetchval(_PLACE)}"
+
 
 async def locked_tables(connection: Connection, schema: str) -> list[str]:
     """Return the tables and indexes of a schema that others have to themselves."""
