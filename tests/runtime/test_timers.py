@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import json
 import math
+import sys
+import weakref
 from datetime import UTC, datetime, timedelta
 
+import anyio
 import pytest
 
-from holdfast import Context
+from holdfast import App, Context
 from holdfast.errors import ConfigurationError
 from holdfast.events import TIMER_FIRED, TIMER_SCHEDULED, YIELDED
+from holdfast.testing import Environment
 from holdfast.types import Suspend
 from tests.runtime.bench import SECOND, START, Bench, work
 
@@ -363,3 +368,39 @@ def test_on_other_loops_both_functions_are_those_of_asyncio() -> None:
         return found
 
     assert asyncio.run(main()) == [1, 2, 3]
+
+
+async def test_handles_of_the_loop_are_those_that_libraries_know() -> None:
+    """They are kept, compared, asked and cancelled as those of asyncio's own loops."""
+    app = App("handles")
+
+    @app.workflow
+    async def waits(ctx: Context) -> list[str]:
+        loop = asyncio.get_running_loop()
+        called: list[str] = []
+        soon = loop.call_soon(called.append, "soon")
+        never = loop.call_soon(called.append, "never")
+        later, unused = (loop.call_later(n, called.append, "later") for n in (60, 3600))
+        assert later.when() == loop.time() + 60
+        for handle in (soon, never, later, unused):
+            assert isinstance(handle, asyncio.Handle)
+            assert isinstance(handle, asyncio.TimerHandle) == (handle in (later, unused))
+            assert not handle.cancelled()
+            assert "append" in repr(handle)
+            assert weakref.ref(handle)() is handle
+            if sys.version_info >= (3, 12):
+                assert isinstance(handle.get_context(), contextvars.Context)
+        for handle in (never, unused):
+            handle.cancel()
+            assert handle.cancelled()
+        assert len({soon, never, later, unused}) == 4
+        await asyncio.sleep(61)
+        assert not soon.cancelled()
+        with anyio.move_on_after(5) as moved:
+            async with anyio.create_task_group() as group:
+                group.start_soon(asyncio.sleep, 1)
+                await anyio.sleep(60)
+        return [*called, f"moved {moved.cancelled_caught}"]
+
+    async with Environment(app) as env:
+        assert await env.run(waits) == ["soon", "later", "moved True"]

@@ -75,6 +75,8 @@ class SoonHandle(msgspec.Struct, eq=False, weakref=True):
 
     _repr = _source_traceback = None  # read by asyncio, set in debug mode alone
     _run, cancel, cancelled = asyncio.Handle._run, asyncio.Handle.cancel, asyncio.Handle.cancelled
+    # Libraries ask `isinstance`.
+    __class__ = property(lambda _: asyncio.Handle)  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def get_context(self) -> contextvars.Context:
         return self._context
