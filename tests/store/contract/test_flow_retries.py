@@ -160,6 +160,21 @@ async def test_a_run_whose_shape_was_replaced_runs_from_the_beginning(
     assert await flows.statuses(second) == {"a": "completed", "c": "started"}
 
 
+async def test_a_retry_of_a_run_that_is_older_than_its_flow_keeps_what_it_has(
+    flows: Flows, worker: StepWorker
+) -> None:
+    run = new_run(name=NAME)  # by name: who starts it does not know what it is
+    await flows.store.start_runs([run])
+    await flows.clock.advance(1)
+    await flows.define(single("a"), single("b", "a", max_attempts=1))
+    turn = await worker.one()
+    assert await flows.store.run_as_flow(worker.worker_id, run.run_id, turn.lease_no) is not None
+    await worker.complete(await worker.one(), 1)
+    await worker.fail(await worker.one())
+    second = await retry(flows, run.run_id)
+    assert await flows.statuses(second) == {"a": "completed", "b": "created"}
+
+
 async def test_a_run_whose_new_shape_cannot_map_its_input_is_not_retried(flows: Flows) -> None:
     old = await flows.define(single("a"))
     first = await flows.start({"no": "array"})

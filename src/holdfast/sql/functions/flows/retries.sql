@@ -83,14 +83,15 @@ begin
     end if;
 end $$;
 
--- Return true if the shape that a run had was replaced. Called by _continue_flow.
+-- Return true if the shape that a run had was replaced. A run that was started by name, before there
+-- was the flow, is older than its shape. Called by _continue_flow.
 create or replace function holdfast._is_replaced(p_run holdfast.runs, p_handler text)
 returns boolean
 language sql stable
 as $$
     select exists (
-        select from holdfast.flows f
-        where f.handler = p_handler and f.created_at > p_run.created_at)
+        select from holdfast.replaced_shapes x
+        where x.handler = p_handler and x.replaced_at > p_run.created_at)
 $$;
 
 -- Return the steps that run again in a run that begins with what another has: those that have

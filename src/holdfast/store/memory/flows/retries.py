@@ -68,7 +68,7 @@ def continue_flow(
 
 
 def _is_replaced(origin: RunRow, shape: ShapeRow) -> bool:
-    return shape.created_at > origin.created_at
+    return shape.of_runs_from(origin.created_at) is not shape
 
 
 def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bool) -> set[str]:
