@@ -251,6 +251,34 @@ def test_a_change_of_a_flow_meets_its_parent_that_starts_one_more_run_of_it(
     assert eve.run(run_id)["status"] == "failed"
 
 
+def test_a_run_that_begins_after_its_shape_was_replaced_is_younger_than_the_shape(
+    hands: Hands,
+) -> None:
+    """So it is drawn by its own shape, and a retry of it keeps what it has."""
+    ann, bob, eve = hands(), hands(), hands()
+    shape(eve, "inner", {"slug": "s"})
+    shape(eve, "outer", {"slug": "z"}, runs("x", "z"))
+    eve.start("inner", 0)  # the shape before is kept for it
+    run_id = eve.start("outer", 1)
+    eve.work("outer")
+    ann.begin()
+    ann.rows("select holdfast._lock_turns(array[%s::uuid])", run_id)
+
+    def end_of_wait() -> None:
+        replace(eve, "inner", {"slug": "t"}, {"slug": "u", "deps": ["t"]})
+        ann.commit()
+
+    while_blocked(eve, lambda: bob.complete(run_id, "z", 1), end_of_wait)
+    inner = eve.value("select run_id from holdfast.runs where parent_run_id = %s", run_id)
+    for step in ("t", "u"):
+        eve.work("inner")
+        assert eve.complete(inner, step, 1) == "recorded"
+    assert eve.statuses(inner) == {"t": "completed", "u": "completed"}
+    again = uuid4()
+    eve.rows("select * from holdfast.retry_flow(%s, %s, 'u')", inner, again)
+    assert eve.statuses(again) == {"t": "completed", "u": "created"}
+
+
 @contextmanager
 def while_it_exists() -> Iterator[None]:
     """Carry on if the flow, or the run that had the step, is deleted (HF003)."""

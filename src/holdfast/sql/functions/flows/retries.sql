@@ -178,7 +178,8 @@ begin
         retention, deadline_at, created_at)
     values (p_run_id, 'flow', p_origin.name, p_origin.version, p_origin.queue, p_origin.priority,
         p_input, p_origin.tags, holdfast._successor_headers(p_origin.headers, p_origin.run_id),
-        p_origin.retention, v_now + (p_origin.deadline_at - p_origin.created_at), v_now)
+        p_origin.retention, v_now + (p_origin.deadline_at - p_origin.created_at), greatest(v_now, (
+            select f.created_at from holdfast.flows f where f.handler = p_handler)))
     on conflict do nothing;
     if not found then
         return 'exists';

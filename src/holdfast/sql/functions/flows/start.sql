@@ -223,7 +223,8 @@ end $$;
 
 -- Start runs of shapes that exist, top ones or children: the arrays are those of start_flows, and
 -- of parents. The shapes have their first run by it: steps that are added come into the next
--- version. Returns the ids that were new, in no order, and (topic, payload) notices.
+-- version. No run is older than its shape, though p_now may be: its caller may have waited while
+-- the shape was replaced. Returns the ids that were new, in no order, and (topic, payload) notices.
 -- Locks: expects the flows' starts locked, and the turn rows of the parents; the shapes if they
 -- have no run yet; the ids, in order; runs that exist, so that they are not deleted. Called by
 -- start_flows, _start_child_flows, _start_step_flows and _start_tick_flows.
@@ -246,8 +247,8 @@ begin
     perform holdfast._seal_shapes(p_shapes);
     with asked as materialized (
         select u.*, f.flow_slug, f.version, coalesce(u.queue, f.queue) as run_queue,
-            d.priority as run_priority, d.timeout as run_timeout, d.retention as kept,
-            coalesce(holdfast._moment(u.start_at),
+            greatest(p_now, f.created_at) as created_at, d.priority as run_priority,
+            d.timeout as run_timeout, d.retention as kept, coalesce(holdfast._moment(u.start_at),
                 p_now + coalesce(u.delay, 0) * interval '1 second') as visible_at
         from unnest(p_run_ids, p_shapes, p_inputs, p_keys, p_queues, p_priorities, p_timeouts,
             p_retentions, p_tags, p_headers, p_parents, p_parent_keys, p_parent_closes,
@@ -255,7 +256,7 @@ begin
             with ordinality as u (run_id, handler, input, key, queue, priority, timeout, retention,
                 tags, headers, parent_run_id, parent_key, parent_close, start_at, delay, place)
         cross join lateral (
-            select f.flow_slug, f.version, f.queue from holdfast.flows f
+            select f.flow_slug, f.version, f.queue, f.created_at from holdfast.flows f
             where f.handler = u.handler limit 1
         ) as f
         cross join lateral holdfast._with_declared(
@@ -269,7 +270,7 @@ begin
             a.run_priority, coalesce(a.input, 'null'),
             case when a.tags is null then '{}' else holdfast._tags(a.tags) end,
             a.headers, a.kept * interval '1 second',
-            greatest(p_now, a.visible_at) + a.run_timeout * interval '1 second', p_now,
+            greatest(p_now, a.visible_at) + a.run_timeout * interval '1 second', a.created_at,
             a.parent_run_id, a.parent_key, a.parent_close,
             case when a.visible_at > p_now then a.visible_at end
         from asked a

@@ -19,7 +19,8 @@ declare
 begin
     perform pg_advisory_xact_lock_shared(
         hashtext('holdfast.flow'), hashtext(split_part(p_shape, '@', 1)));
-    select f.flow_slug, f.version, coalesce(p_queue, f.queue) as queue, r.* into v_flow
+    select f.flow_slug, f.version, coalesce(p_queue, f.queue) as queue,
+        greatest(p_now, f.created_at) as created_at, r.* into v_flow
     from holdfast.flows f
     cross join lateral (
         select array_agg(s.step_slug order by s.step_index) as slugs,
@@ -44,7 +45,7 @@ begin
         deadline_at, created_at)
     values (p_run_id, 'flow', v_flow.flow_slug, v_flow.version, p_key, v_flow.queue,
         p_priority, coalesce(p_input, 'null'), p_retention * interval '1 second',
-        p_now + v_timeout * interval '1 second', p_now)
+        p_now + v_timeout * interval '1 second', v_flow.created_at)
     on conflict do nothing;
     if not found then
         return null;
