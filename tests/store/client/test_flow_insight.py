@@ -154,6 +154,18 @@ async def test_a_pause_says_that_it_does_not_reach_runs_that_are_steps(
     assert Action("resume_workflow", name=NAME) in found.actions
 
 
+async def test_a_step_that_is_a_run_waits_for_the_resume_of_its_flow(
+    client: Client, scene: FlowScene
+) -> None:
+    await client.workflows.pause(NAME, "wrong prices")
+    run_id = await scene.start(single("pay", runs="shop/pay@1", runs_kind="workflow"))
+    found = await client.why(run_id)
+    assert found.because.startswith(f"step pay could begin, but its workflow {NAME!r} was paused ")
+    assert found.actions == (Action("resume_workflow", name=NAME),)
+    await client.workflows.resume(NAME)
+    assert (await client.why(run_id)).because.startswith("step pay waits for run ")
+
+
 async def test_several_steps_are_listed_with_the_elements_of_maps_counted(
     client: Client, scene: FlowScene
 ) -> None:

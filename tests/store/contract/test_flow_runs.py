@@ -11,7 +11,7 @@ import pytest
 from clocks import Clock
 
 from holdfast.errors import InvalidInput
-from holdfast.store.port import Store
+from holdfast.store.port import WORK_TOPIC, Store
 from holdfast.types import (
     ANY_END,
     ClaimedTask,
@@ -405,6 +405,34 @@ async def test_a_paused_run_starts_no_run_for_a_step_until_it_is_resumed(
     assert await flows.statuses(run_id) == {"a": "completed", "sub": "started"}
     await bob.finish(await bob.take(), "3")
     assert await flows.output(run_id) == {"sub": 3}
+
+
+async def test_a_paused_flow_starts_no_run_for_a_step_until_it_is_resumed(
+    flows: Flows, store: Store, worker: StepWorker, bob: ManualWorker
+) -> None:
+    """The same for runs that begin meanwhile, further attempts, and elements of maps."""
+    order = {"runs": "order@1", "runs_kind": "workflow", "max_attempts": 2, "base_delay": 0}
+    each = mapped("each", concurrency=1, **order)
+    await flows.define(single("a"), run_step("sub", "a", **order), each)
+    run_id = await flows.start([1, 2])
+    first = await started(store, bob)
+    task = await worker.one()
+    await store.set_pause("workflow", NAME, paused=True)
+    later = await flows.start([3])
+    await worker.complete(task, 2)
+    await fail(bob, first["each:0"])
+    assert await bob.claims() == []
+    assert (await flows.statuses(run_id))["sub"] == "created"
+    await store.resume_runs([run_id])
+    assert await bob.claims() == []
+    await store.pause_runs([later])
+    changed, notices = await store.set_pause("workflow", NAME, paused=False)
+    assert changed
+    assert Notice(WORK_TOPIC, "default") in notices
+    assert (await flows.statuses(run_id))["sub"] == "started"
+    assert set(await started(store, bob)) == {"each:0", "sub"}
+    await store.resume_runs([later])
+    assert set(await started(store, bob)) == {"each:0"}
 
 
 async def test_a_resume_starts_the_runs_that_were_to_begin_and_no_other(

@@ -30,7 +30,7 @@ def explain_flow(
         return explanation(run, f"its start is delayed until {until}", _ended_steps(flow))
     reader = _Reader(run, spans, around, flow)
     reasons = {each.step: reader.reason(each.step) for each in flow.tasks}
-    reasons |= _runs(run, flow)
+    reasons |= _runs(run, flow) | _held_back(run, around, flow)
     names = list(reasons)
     if not names:  # they ended after the run was read
         return explanation(run, "its last step has just ended", _ended_steps(flow))
@@ -88,6 +88,21 @@ def _runs(run: RunRecord, flow: FlowSurroundings) -> dict[str, Reason]:
         text = f"step {shape.slug} waits for run {child_id} of {shape.runs}"
         found[shape.slug] = Reason(text, Action("why", child_id))
     return found
+
+
+def _held_back(run: RunRecord, around: Surroundings, flow: FlowSurroundings) -> dict[str, Reason]:
+    """Return the steps that are runs and could begin, if their flow were not paused."""
+    pause = around.pause_of("workflow", run.full_name)
+    if pause is None or flow.shape is None:
+        return {}
+    runs = {shape.slug for shape in flow.shape.steps if shape.runs is not None}
+    over = {each.step for each in flow.steps if each.has_ended}
+    text = f"could begin, but its {pause_text(pause, around.now)}"
+    return {
+        each.step: Reason(f"step {each.step} {text}", resume_action(pause))
+        for each in flow.steps
+        if each.step in runs and each.state == "created" and over.issuperset(each.deps)
+    }
 
 
 def running_steps(

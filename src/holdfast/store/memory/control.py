@@ -73,12 +73,20 @@ class MemoryControl(Part):
             if scope == "queue":
                 return True, [Notice(WORK_TOPIC, name)]
             serving = (worker for worker in tables.workers.values() if _serves(worker, name))
-            queues = sorted({queue for worker in serving for queue in worker.queues})
-            return True, [Notice(WORK_TOPIC, queue) for queue in queues]
+            queues = {queue for worker in serving for queue in worker.queues}
+            queues |= _resume_steps(tables, now, name)
+            return True, [Notice(WORK_TOPIC, queue) for queue in sorted(queues)]
 
     async def list_pauses(self) -> list[Pause]:
         async with self._transaction() as (tables, _):
             return [pause for _, pause in sorted(tables.pauses.items())]
+
+
+def _resume_steps(tables: Tables, now: int, flow: str) -> set[str]:
+    """Start the runs that steps of a flow wait for; return the queues that have work by it."""
+    runs = [run_id for run_id, row in tables.runs.items() if row.is_flow and row.new.name == flow]
+    notices = tables.nesting.resume(tables, now, sorted(filter(tables.is_running, runs)))
+    return {notice.payload for notice in notices if notice.topic == WORK_TOPIC}
 
 
 def _set_paused(tables: Tables, run_ids: Sequence[UUID], paused: bool, event: Event) -> list[UUID]:

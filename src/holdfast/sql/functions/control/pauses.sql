@@ -82,8 +82,9 @@ end $$;
 
 -- Pause or resume a queue or a workflow: p_scope is 'queue' or 'workflow'. No task of it is claimed
 -- while it is paused. `changed` is false if it was so before; `queues` are those that may have work
--- again. Refuses other scopes and values that are not allowed (22004, 22023).
--- Locks: the pause. Called by clients.
+-- again. Runs that are steps of a flow, and were not started because of its pause, are started.
+-- Refuses other scopes and values that are not allowed (22004, 22023).
+-- Locks: the pause; of a flow with such steps, as end_step_tasks. Called by clients.
 create or replace function holdfast.set_pause(
     p_scope text, p_name text, p_paused boolean, p_reason text default null,
     out changed boolean, out queues text[]
@@ -117,6 +118,10 @@ begin
         where exists (
             select from unnest(w.handlers) as h (handler)
             where regexp_replace(h.handler, '@[^@]*$', '') = p_name);
+        queues := array(
+            select distinct q.queue from unnest(queues || holdfast._resume_steps(p_name))
+                as q (queue)
+            order by q.queue);
     end if;
 end $$;
 

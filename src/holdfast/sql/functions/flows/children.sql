@@ -115,7 +115,7 @@ begin
 end $$;
 
 -- Start the runs that are steps, or elements of maps, for tasks that are still there and not
--- paused: one for each attempt. It is given the element, or the output of what the step depends on,
+-- paused, nor their flows: one for each attempt. It is given the element, or the output of what the step depends on,
 -- or the input of the flow's run, and has the priority, the headers and the retention of that. An
 -- attempt that is not the first begins after the pause that the step's options say. If a flow does
 -- not exist or refuses the input, the step's task fails for good. Returns (topic, payload) notices.
@@ -134,6 +134,7 @@ declare
     v_begun record;
     v_notices text[];
 begin
+    p_tasks := holdfast._hold_paused(p_tasks);
     for v_new in
         select c.runs_kind, array_agg(c.run_id) as run_ids, array_agg(c.runs) as handlers,
             array_agg(split_part(c.runs, '@', 1)) as names,
@@ -221,52 +222,6 @@ begin
         end loop;
     end loop;
     return v_notices;
-end $$;
-
--- Start the runs that are steps, of those steps that became ready while the flow's run was paused.
--- Returns (topic, payload) notices. Locks: as _start_child_steps. Called by resume_runs.
-create or replace function holdfast._start_paused_steps(p_now timestamptz, p_run_ids uuid[])
-returns text[]
-language plpgsql
-as $$
-declare
-    v_steps holdfast._flow_step[] := holdfast._paused_steps(p_run_ids);
-begin
-    if cardinality(v_steps) = 0 then
-        return null;
-    end if;
-    update holdfast.tasks t set started_at = p_now
-    from unnest(v_steps) as s
-    where t.run_id = s.run_id and t.key = s.step_slug and t.started_at is null;
-    return holdfast._as_work(holdfast._start_child_steps(p_now, v_steps));
-end $$;
-
--- Return the tasks of these runs whose steps are runs that were not started yet: they became ready
--- while the flow's run was paused. Locks nothing. Called by resume_runs and _start_paused_steps.
-create or replace function holdfast._paused_steps(p_run_ids uuid[]) returns holdfast._flow_step[]
-language plpgsql stable
-as $$
-begin
-    return array(
-        select (t.run_id, t.handler, t.key)::holdfast._flow_step
-        from unnest(p_run_ids) as u (run_id)
-        cross join lateral (
-            select t.run_id, t.handler, t.key, t.kind, t.attempts from holdfast.tasks t
-            where t.run_id = u.run_id and t.key <> '' offset 0
-        ) as t
-        left join lateral (
-            select s.next_task from holdfast.step_states s
-            where s.run_id = t.run_id and s.step_slug = split_part(t.key, ':', 1) limit 1
-        ) as s on true
-        where t.kind = 'child'
-            and coalesce(nullif(split_part(t.key, ':', 2), '')::int < s.next_task, true)
-            and not holdfast._has_run(
-                holdfast.keyed_run_id(t.run_id::text, t.key || '#' || t.attempts))
-            and not exists (  -- nor a run as which that one has continued
-                select from holdfast.runs r
-                where r.parent_run_id = t.run_id and r.parent_key = t.key
-                    and r.status = 'running')
-        order by t.run_id, t.key collate "C");
 end $$;
 
 -- Start those runs of flows that have these places in the other arrays. Returns (topic, payload)

@@ -46,13 +46,17 @@ class FlowNesting:
         return cancel_flows(tables, now, run_ids)
 
     def start(self, tables: Tables, now: int, tasks: list[tuple[UUID, str]]) -> list[Notice]:
-        """Start a run for each task that is still there, and not paused.
+        """Start a run for each task that is still there, and not paused, nor its flow.
 
         Those of workflows come before those of flows. A task fails for good if its flow does not
         exist or refuses the input, or if a rule refuses the start. A run that ends at once may end
         the flow's run, whose other tasks are gone then.
         """
-        rows = [tables.tasks[place] for place in tasks if place in tables.tasks]
+        rows = [
+            tables.tasks[place]
+            for place in tasks
+            if place in tables.tasks and not _is_held(tables, tables.tasks[place])
+        ]
         notices: list[Notice] = []
         refused: list[StepTaskEnd] = []
         for task in sorted(rows, key=lambda task: _shape(tables, task).runs_kind == "flow"):
@@ -74,16 +78,24 @@ class FlowNesting:
         return notices + _end_tasks(tables, now, refused)
 
     def resume(self, tables: Tables, now: int, run_ids: list[UUID]) -> list[Notice]:
-        """Start the runs of steps that became ready while the flow's run was paused."""
+        """Start the runs of steps that became ready while the flow, or its run, was paused."""
         tasks = [
             task
             for run_id in run_ids
             for _, task in tables.tasks_of_run(run_id)
-            if task.kind == "child" and _lacks_its_run(tables, task)
+            if task.kind == "child" and not task.paused and _lacks_its_run(tables, task)
         ]
         for task in tasks:
             task.started_at = task.started_at or now
         return self.start(tables, now, [(task.run_id, task.key) for task in tasks])
+
+
+def _is_held(tables: Tables, task: TaskRow) -> bool:
+    """Return True for a task whose flow is paused: its step has not begun."""
+    is_held = ("workflow", task.name) in tables.pauses
+    if is_held and task.attempts == 1 and split_key(task.key)[1] is None:
+        task.started_at = None
+    return is_held
 
 
 def _lacks_its_run(tables: Tables, task: TaskRow) -> bool:
