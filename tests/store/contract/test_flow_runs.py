@@ -407,6 +407,28 @@ async def test_a_paused_run_starts_no_run_for_a_step_until_it_is_resumed(
     assert await flows.output(run_id) == {"sub": 3}
 
 
+async def test_what_begins_when_a_shape_is_replaced_has_the_new_shape(
+    flows: Flows, store: Store, worker: StepWorker
+) -> None:
+    """The ends of runs that are steps let other flows start more of them in the same call."""
+    old = FlowShape(name="shop/inner", steps=(single("a"), single("b", "a")))
+    await store.ensure_flow(old, "old")
+    inner = {"runs": old.handler, "runs_kind": "flow", "when_exhausted": "skip"}
+    await flows.define(run_step("first", **inner), run_step("then", "first", **inner))
+    run_id = await flows.start(1)
+    before = await child_of(store, run_id, "first")
+    new = msgspec.structs.replace(old, steps=(single("c"), single("d", "c")))
+    assert (await store.ensure_flow(new, "new", replace=True)).ended == 1
+    after = await child_of(store, run_id, "then")
+    for key in ("c", "d"):
+        task = await worker.one(handlers=[old.handler])
+        assert (task.run_id, task.key) == (after.run_id, key)
+        await worker.complete(task, 1)
+    assert await flows.statuses(before.run_id) == {"a": "created", "b": "created"}
+    assert await flows.statuses(after.run_id) == {"c": "completed", "d": "completed"}
+    assert await flows.output(run_id) == {"then": {"d": 1}}
+
+
 async def test_a_paused_flow_starts_no_run_for_a_step_until_it_is_resumed(
     flows: Flows, store: Store, worker: StepWorker, bob: ManualWorker
 ) -> None:

@@ -25,7 +25,6 @@ as $$
 declare
     v_handler text := p_flow_slug || '@' || p_version;
     v_hash text := (select f.shape_hash from holdfast.flows f where f.handler = v_handler);
-    v_from timestamptz;
 begin
     ended := 0;
     if v_hash = p_hash then
@@ -48,19 +47,8 @@ begin
             other := holdfast._shape(v_handler);
             if p_replace then
                 select t.ended, t.notices into ended, notices
-                from holdfast._stop_flow(
-                    p_flow_slug, p_version, 'its shape was replaced') as t;
-                v_from := holdfast._after_starts(p_flow_slug);
-                insert into holdfast.replaced_shapes (handler, replaced_at, shape)
-                values (v_handler, v_from, other)
-                on conflict do nothing;  -- two within a microsecond: no run has the later one
-                delete from holdfast.replaced_shapes x
-                where x.handler = v_handler and not exists (
-                    select from holdfast.runs r
-                    where r.name = p_flow_slug and r.version = p_version
-                        and r.created_at < x.replaced_at);
-                perform holdfast._delete_shape(v_handler);
-                perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape, v_from);
+                from holdfast._stop_flow(p_flow_slug, p_version, 'its shape was replaced',
+                    p_hash => p_hash, p_shape => p_shape) as t;
                 status := 'replaced';
             end if;
         else null;
@@ -113,8 +101,8 @@ as $$
             from jsonb_array_elements(coalesce(p_shape -> 'steps', '[]')) as s (step)))
 $$;
 
--- Return a shape as JSON, null if there is none. Called by ensure_flow, _shape_had and
--- _compare_shape.
+-- Return a shape as JSON, null if there is none. Called by ensure_flow, _replace_shape, _shape_had
+-- and _compare_shape.
 create or replace function holdfast._shape(p_handler text) returns jsonb
 language plpgsql stable
 as $$
@@ -205,7 +193,7 @@ begin
 end $$;
 
 -- Write a shape that was checked. Nothing is added to it later: add_step begins the next version.
--- Locks: expects the flow's versions locked. Called by ensure_flow.
+-- Locks: expects the flow's versions locked. Called by ensure_flow and _replace_shape.
 create or replace function holdfast._write_shape(
     p_flow_slug text, p_version int, p_hash text, p_shape jsonb, p_now timestamptz
 ) returns void
@@ -238,7 +226,29 @@ begin
     perform holdfast._connect_end(v_handler);
 end $$;
 
--- Delete a shape. Locks: expects the flow's versions and starts locked. Called by ensure_flow and
+-- Replace a shape by another that was checked, and keep it for the runs that have it. Locks: expects
+-- the flow's versions and starts locked. Called by _stop_flow.
+create or replace function holdfast._replace_shape(
+    p_flow_slug text, p_version int, p_hash text, p_shape jsonb
+) returns void
+language plpgsql
+as $$
+declare
+    v_handler text := p_flow_slug || '@' || p_version;
+    v_from timestamptz := holdfast._after_starts(p_flow_slug);
+begin
+    insert into holdfast.replaced_shapes (handler, replaced_at, shape)
+    values (v_handler, v_from, holdfast._shape(v_handler))
+    on conflict do nothing;  -- two within a microsecond: no run has the later one
+    delete from holdfast.replaced_shapes x
+    where x.handler = v_handler and not exists (
+        select from holdfast.runs r
+        where r.name = p_flow_slug and r.version = p_version and r.created_at < x.replaced_at);
+    perform holdfast._delete_shape(v_handler);
+    perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape, v_from);
+end $$;
+
+-- Delete a shape. Locks: expects the flow's versions and starts locked. Called by _replace_shape and
 -- delete_flow.
 create or replace function holdfast._delete_shape(p_handler text) returns void
 language sql
@@ -249,7 +259,9 @@ as $$
 $$;
 
 -- Keep other sessions from starting runs of a flow, and terminate the open runs of a version, null
--- for all of them, at most p_limit. Returns how many were ended, and (topic, payload) notices.
+-- for all of them, at most p_limit. Returns how many were ended, and (topic, payload) notices. With
+-- a shape, it replaces that of the version before: other flows, of which these runs are steps, may
+-- start more of them, which have it.
 --
 -- A transaction that starts the flow as a step of another one has locked turns before. So this one
 -- never waits for a turn while it has the flow's starts: after 50 ms it lets both go, and tries
@@ -259,7 +271,7 @@ $$;
 -- _clear_flow.
 create or replace function holdfast._stop_flow(
     p_flow_slug text, p_version int, p_reason text, p_limit int default null,
-    out ended int, out notices text[]
+    p_hash text default null, p_shape jsonb default null, out ended int, out notices text[]
 )
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -271,6 +283,9 @@ begin
     loop
         begin
             perform holdfast._block_starts(p_flow_slug);
+            if p_shape is not null then
+                perform holdfast._replace_shape(p_flow_slug, p_version, p_hash, p_shape);
+            end if;
             select t.ended, t.notices into ended, notices
             from holdfast._terminate_flow(p_flow_slug, p_version, p_reason, p_limit) as t;
             return;
@@ -304,7 +319,7 @@ begin
 end $$;
 
 -- Return a moment, now or later, that is after the starts of all runs of a flow: the caller may
--- have waited for some. Locks: expects the flow's starts locked. Called by ensure_flow and
+-- have waited for some. Locks: expects the flow's starts locked. Called by _replace_shape and
 -- delete_flow.
 create or replace function holdfast._after_starts(p_flow_slug text) returns timestamptz
 language plpgsql

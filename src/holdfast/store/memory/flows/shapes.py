@@ -35,12 +35,12 @@ def ensure_shape(
     if not replace:
         return EnsuredFlow("mismatch", known.shape)
     runs = runs_of(tables, shape.name, shape.version)
-    event = Event("WorkflowTerminated", None, details.write(reason="its shape was replaced"), now)
-    ended, notices = end_from_outside(tables, runs, "terminated", event)
     starts = (tables.runs[run_id].created_at for run_id in runs_of(tables, shape.name))
     row.replaced = known
     row.created_at = max(now, 1 + max(starts, default=0))  # later than runs of the other shape
-    tables.shapes[shape.handler] = row
+    tables.shapes[shape.handler] = row  # before: flows of which these are steps may start more
+    event = Event("WorkflowTerminated", None, details.write(reason="its shape was replaced"), now)
+    ended, notices = end_from_outside(tables, runs, "terminated", event)
     return EnsuredFlow("replaced", known.shape, len(ended), distinct(notices))
 
 

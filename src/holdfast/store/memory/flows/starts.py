@@ -12,7 +12,7 @@ from holdfast.errors import InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory.flows.cascade import advance
 from holdfast.store.memory.flows.judging import json_type
 from holdfast.store.memory.flows.progress import Progress
-from holdfast.store.memory.flows.rows import Place
+from holdfast.store.memory.flows.rows import Place, shape_of
 from holdfast.store.memory.flows.shapes import newest_shape
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.rows import END, NEVER, TURN, Parent, ShapeRow
@@ -127,8 +127,13 @@ def _refuse_others(tables: Tables, runs: Sequence[NewRun]) -> None:
 
 
 def insert_flow(tables: Tables, now: int, new: NewRun, parent: Parent | None = None) -> int:
-    """Write the run, and a turn row that nobody claims; return when the run is to start."""
+    """Write the run, and a turn row that nobody claims; return when the run is to start.
+
+    No run is older than its shape.
+    """
     turn = insert_run(tables, now, new, parent)
+    run = tables.runs[new.run_id]
+    run.created_at = max(now, shape_of(tables, new.run_id).created_at)
     start, turn.visible_at = turn.visible_at, NEVER
     turn.kind, turn.started_at = "flow", now
     return start
