@@ -74,6 +74,28 @@ def test_a_worker_that_waits_gets_what_becomes_due_meanwhile(hands: Callable[[],
     assert row["visible_at"] == row["started_at"] + timedelta(seconds=62)
 
 
+@pytest.mark.parametrize("of_map", [False, True], ids=["run", "element"])
+def test_a_task_whose_input_jsonb_cannot_hold_fails_and_the_others_start(
+    hand: Hand, of_map: bool
+) -> None:
+    hand.rows("select * from holdfast.create_flow('sums')")
+    hand.add("sums", "sum", [], step_type="map" if of_map else "single")
+    given = ("[1, 1e400000]", "[2]") if of_map else ("1e400000", "2")
+    runs = [uuid4() for _ in given]
+    start = "select * from holdfast.start_flows(array[%s::uuid], array['sums'], array[%s::json])"
+    for run_id, value in zip(runs, given, strict=True):
+        hand.rows(start, run_id, value)
+    (task,) = (each for each in hand.work("sums") if each["run_id"] == runs[1])
+    assert task["attempts"] == 1
+    assert hand.run(runs[1])["status"] == "running"
+    failed = hand.run(runs[0])
+    assert failed["status"] == "failed"
+    assert failed["error"]["cause"]["kind"] == "holdfast.errors.PayloadError"
+    assert "jsonb cannot hold what the step is given" in failed["error"]["message"]
+    assert hand.complete(runs[1], "sum", 2) == "recorded"
+    assert hand.rows("select * from holdfast.tasks") == []
+
+
 def test_a_repeated_completion_changes_nothing(hand: Hand) -> None:
     hand.define("pair", ("a", []), ("b", []))
     run_id = hand.start("pair", None)

@@ -39,7 +39,7 @@ end $$;
 -- index. `run` is only for steps that want it, unless p_judged: a condition may be about it.
 -- Of the step '' that is the run's output, without `run`. No row unless p_wanted. It has no
 -- settings, so that PostgreSQL makes it a part of the query that calls it: so many steps cost one
--- query. Called by claim_tasks, end_step_tasks, start_tasks and _step_inputs.
+-- query. Called by claim_tasks, end_step_tasks, _lease_messages, _fail_illegible and _step_inputs.
 create or replace function holdfast._step_input(
     p_run_id uuid, p_handler text, p_step text, p_wanted boolean, p_judged boolean
 ) returns table (input text)

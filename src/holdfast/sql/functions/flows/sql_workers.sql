@@ -2,7 +2,7 @@
 -- worked on. The names and parameters are those of the flows that pgflow has made known.
 
 -- Return the number by which SQL workers call a task: it stays the same for all its attempts.
--- Called by read_tasks, start_tasks and _lock_messages.
+-- Called by read_tasks, _lease_messages and _lock_messages.
 create or replace function holdfast.message_id(p_run_id uuid, p_key text) returns bigint
 language sql immutable parallel safe
 return hashtextextended(p_run_id || ' ' || p_key, 0) & 9223372036854775807;
@@ -33,7 +33,7 @@ as $$
 $$;
 
 -- Refuse to hand out tasks that a limit concerns: what a worker in SQL executes would not count for
--- it (22023). Called by read_tasks and start_tasks.
+-- it (22023). Called by read_tasks and _lease_messages.
 create or replace function holdfast._check_unlimited(p_flow_slug text) returns void
 language plpgsql stable
 reset enable_seqscan
@@ -147,7 +147,7 @@ end $$;
 -- Lock the free tasks of a flow that SQL workers call by these numbers. Those that were read are
 -- found by the number; only what is not found there is looked for among those that are due. Tasks
 -- that nobody has read and that are not due are left out: thousands may wait for a delay.
--- Locks: task rows, skipping locked ones. Called by start_tasks.
+-- Locks: task rows, skipping locked ones. Called by _lease_messages.
 create or replace function holdfast._lock_messages(
     p_flow_slug text, p_msg_ids bigint[], p_now timestamptz
 ) returns table (run_id uuid, key text, handler text)
@@ -185,10 +185,30 @@ begin
 end $$;
 
 -- Begin attempts at tasks that were read: they are leased to the worker for the step's timeout and
--- two seconds. Tasks that another worker has started, or whose step has ended, are left out.
--- Refuses what read_tasks refuses.
--- Locks: task rows, skipping locked ones. Called by users.
+-- two seconds. Tasks that another worker has started, or whose step has ended, are left out. One
+-- whose input jsonb cannot hold fails. Refuses what read_tasks refuses.
+-- Locks: task rows, skipping locked ones; if one fails, as end_step_tasks before. Called by users.
 create or replace function holdfast.start_tasks(
+    flow_slug text, msg_ids bigint[], worker_id uuid
+) returns setof holdfast.step_task_record
+language plpgsql
+as $$
+begin
+    begin
+        return query
+        select s.* from holdfast._lease_messages(start_tasks.flow_slug, msg_ids, worker_id) as s;
+        return;
+    exception when data_exception or program_limit_exceeded then
+        if not holdfast._fail_illegible(msg_ids, worker_id) then
+            raise;
+        end if;
+    end;
+    return query
+    select s.* from holdfast.start_tasks(start_tasks.flow_slug, msg_ids, worker_id) as s;
+end $$;
+
+-- Lease tasks as start_tasks says. Locks: task rows, skipping locked ones. Called by start_tasks.
+create or replace function holdfast._lease_messages(
     flow_slug text, msg_ids bigint[], worker_id uuid
 ) returns setof holdfast.step_task_record
 language plpgsql
@@ -200,11 +220,11 @@ declare
     v_found record;
     v_now timestamptz := holdfast._clock();
     v_slug text := regexp_replace(
-        holdfast._newest_shape(start_tasks.flow_slug), '@[0-9]+$', '');
+        holdfast._newest_shape(_lease_messages.flow_slug), '@[0-9]+$', '');
 begin
     if v_slug is null then
         raise sqlstate 'HF003' using
-            message = format('flow %s does not exist', start_tasks.flow_slug);
+            message = format('flow %s does not exist', _lease_messages.flow_slug);
     end if;
     perform holdfast._check_given('the worker''s id', worker_id is not null);
     perform holdfast._check_unlimited(v_slug);
