@@ -52,8 +52,8 @@ class Talk:
     async def count(self) -> int:
         return await ctx().entity(Counter, "one").count()
 
-    async def progress(self, value: int) -> None:
-        ctx().set_value("progress", value)
+    async def progress(self, value: int, name: str = "progress") -> None:
+        ctx().set_value(name, value)
 
     async def repeat(self) -> str:
         """Wait twice on the path that the first call of the run has taken."""
@@ -157,6 +157,20 @@ async def test_values_of_later_calls_are_written(store: Store, client: Client) -
     async with working(store):
         await talk.progress(2)
         assert (await client.handle(KEY).values())["progress"] == 2
+
+
+async def test_the_value_of_the_state_is_refused(store: Store, client: Client) -> None:
+    """Fault: a replay took it for the state after the call, and lost an answered change."""
+    talk = client.entity(Talk, "ann", timeout=8)
+    async with working(store):
+        with pytest.raises(UpdateFailed, match="value 'state' of an entity is its state"):
+            await talk.progress(1, "state")
+        first = await talk.repeat()
+    async with working(store):
+        assert await talk.repeat() == first
+        assert await client.handle(KEY).values() == {
+            "state": {"heard": [], "drawn": first.removeprefix("new ")}
+        }
 
 
 async def test_a_call_in_flight_stays_on_its_path(store: Store, client: Client) -> None:

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.codec import encode
 from holdfast.definitions.entities import STATE, Entity
-from holdfast.errors import DeterminismError, InvalidInput
+from holdfast.errors import ConfigurationError, DeterminismError, InvalidInput
 from holdfast.events import (
     UPDATE_COMPLETED,
     VALUE_RECORDED,
@@ -213,9 +213,16 @@ class ValuePart(ContextPart):
         """Write a value that observers of the run can read, such as its progress.
 
         It is recorded with the run's next commit. Raises InvalidName for a name outside
-        `[a-zA-Z0-9._-]{1,128}`, PayloadError for a value that cannot be stored.
+        `[a-zA-Z0-9._-]{1,128}`, PayloadError for a value that cannot be stored, and
+        ConfigurationError for `state` in an entity, which has its own state there.
         """
-        self._run.ledger(Values).set(check_value_name(name), encode(value))
+        values = self._run.ledger(Values)
+        if name == STATE and values.states is not None:
+            raise ConfigurationError(
+                "the value 'state' of an entity is its state, which each change records: set a "
+                "field of the class, or give the value another name"
+            )
+        values.set(check_value_name(name), encode(value))
 
     def patched(self, id: str) -> bool:
         """Return True if changed code takes its new path here.
