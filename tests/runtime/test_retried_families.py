@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -24,7 +25,7 @@ class Service:
 
     def __init__(self) -> None:
         self.away, self.done = True, list[str]()
-        self.go, self.let_go = asyncio.Event(), asyncio.Event()
+        self.go, self.let_go, self.begun = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
 
 def families(service: Service) -> App:
@@ -40,6 +41,10 @@ def families(service: Service) -> App:
     @app.step
     async def wait_for_go() -> None:
         await service.go.wait()
+
+    @app.step
+    async def wait_until_begun() -> None:
+        await service.begun.wait()
 
     @app.step
     async def wait_to_let_go() -> None:
@@ -113,6 +118,19 @@ def families(service: Service) -> App:
     @app.workflow
     async def fail_after(ctx: Context, rounds: int) -> None:
         await buy_slowly(rounds)
+        await hand_over("itself")
+
+    @app.workflow
+    async def buy_stubbornly(ctx: Context, order: str) -> None:
+        await ctx.start_child(ship_later, order)
+        service.begun.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await wait_to_let_go()
+
+    @app.workflow
+    async def fail_above(ctx: Context, order: int) -> None:
+        await ctx.start_child(buy_stubbornly, "o1", parent_close="cancel")
+        await wait_until_begun()
         await hand_over("itself")
 
     @app.workflow
@@ -236,10 +254,10 @@ async def test_a_child_that_nobody_waits_for_any_more_is_retried(
 
 
 @pytest.mark.parametrize(("name", "failed"), [("let_go_and_fail", 2), ("buy_again", 1)])
-async def test_a_child_that_outlived_a_parent_which_starts_it_again_is_left_out(
+async def test_a_child_that_outlived_a_parent_which_is_retried_is_left_out(
     client: Client, service: Service, name: str, failed: int
 ) -> None:
-    """The next attempt of the parent, or its retry, starts its own."""
+    """The next attempt of the parent, or its retry, is told of the failure."""
     handle = await client.start(name, "o1")
 
     async def has_failed() -> bool:
@@ -257,12 +275,12 @@ async def test_a_child_that_outlived_a_parent_which_starts_it_again_is_left_out(
 @pytest.mark.parametrize("rounds", [0, 2])
 @pytest.mark.parametrize(
     ("name", "failed", "changed"),
-    [("fail_beside", 2, 1), ("let_all_go", 3, 1), ("fail_after", 2, 2), ("let_go_again", 1, 1)],
+    [("fail_beside", 2, 2), ("let_all_go", 3, 2), ("fail_after", 2, 2), ("let_go_again", 1, 1)],
 )
-async def test_a_grandchild_is_left_out_if_a_retry_above_starts_its_parent_again(
+async def test_a_grandchild_is_retried_if_no_retry_above_starts_its_parent_again(
     client: Client, service: Service, name: str, failed: int, changed: int, rounds: int
 ) -> None:
-    """Its parent has let it go; the run above that keeps the parent's end, if it was told."""
+    """Its parent has let it go; the run above that keeps the parent's end, or takes it over."""
     await client.start(name, rounds)
     early = {"fail_beside": 1, "let_all_go": 2}.get(name, 0)
 
@@ -281,6 +299,18 @@ async def test_a_grandchild_is_left_out_if_a_retry_above_starts_its_parent_again
     service.away = False
     assert await retry(client) == BulkOutcome(failed, changed, failed - changed, failed - changed)
     assert service.done.count("o1") == 1, service.done
+
+
+async def test_a_grandchild_is_left_out_if_a_retry_above_starts_its_parent_again(
+    client: Client, service: Service
+) -> None:
+    """Its parent was asked to stop when the run above ended, and completed."""
+    await client.start("fail_above", 0)
+    await eventually(lambda: _completed(client, "buy_stubbornly"))
+    service.go.set()
+    await eventually(lambda: _failed(client, "ship_later"))
+    service.away = False
+    assert await retry(client) == BulkOutcome(2, 1, 1, 1)
 
 
 async def test_a_grandchild_is_left_out_if_a_run_above_was_deleted(

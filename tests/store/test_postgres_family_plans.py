@@ -45,12 +45,16 @@ class Family:
         [run_id] = await self.meter.start(1)
         [parent] = await self.claim(1)
         calls = [f"child#{number}" for number in range(count)]
-        children = [child(uuid7(), call) for call in calls]
+        close = {"parent_close": "abandon"}
+        children = [
+            child(uuid7(), call, **(close if number % 2 else {}))
+            for number, call in enumerate(calls)
+        ]
         orders = [*children, approval(), activity(queue="slow")]
         await self.commit(ordering(parent, 1, *orders))
         tasks = await self.claim(count)
         ids = [task.run_id for task in tasks]
-        half = count // 2
+        half, most = count // 2, count * 3 // 4
         await self.commit(*(yielded(task, "packed") for task in tasks[half:]))
         await self.commit(*(ended(task, 1, run_id) for task in tasks[:half]))
         await self.read("decide_approval", run_id, "approve", "d-1", True)
@@ -60,14 +64,15 @@ class Family:
         [parent] = [task for task in await self.claim(count + 1) if task.run_id == run_id]
         cancels = [
             command("ChildCancelRequested", call, child_run_id=str(child_id), reason=None)
-            for call, child_id in zip(calls[half:], ids[half:], strict=True)
+            for call, child_id in zip(calls[most:], ids[most:], strict=True)
         ]
         length = 1 + len(orders) + half + 1
-        await self.commit(ordering(parent, length, *cancels, touches=tuple(ids[half:])))
+        await self.commit(ordering(parent, length, *cancels, touches=tuple(ids[most:])))
         await self.read("newest_runs", ids)
         await self.read("find_reply", run_id, "1")
         await self.read("fork_run", run_id, uuid7(), None, False, None, None, None)
         await self.read("terminate_runs", [run_id], None)
+        await self.read("fork_run", run_id, uuid7(), None, True, None, None, None)
         await self.read("terminate_runs", ids, None)
 
     async def claim(self, limit: int) -> list[ClaimedTask]:

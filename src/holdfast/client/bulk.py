@@ -120,7 +120,7 @@ class BulkChange:
         """Retry the runs that failed or timed out; children only if they or their parent are given.
 
         The parent of a failed child fails as well, or does something else: if a filter finds both,
-        the parent's retry starts a child of its own.
+        the parent's retry starts a child of its own, or knows of the failure.
         """
         change = self._count_retriable if self._dry_run else self._retry_page
         if isinstance(self._where, dict) and self._where.get("parent") is None:

@@ -12,10 +12,11 @@ from holdfast.types import RunRecord
 
 
 async def left_to_parents(store: Store, runs: Sequence[RunRecord]) -> set[UUID]:
-    """Return the runs whose parents were told of their ends, or which retries above start again.
+    """Return the runs whose parents, or the retries of these, are told of their ends.
 
-    A retry of such a run would do its work beside what the parent does, or a retry of a run above
-    it. A run that the store does not have may have been told, or be retried.
+    And those that retries above start again. A retry of such a run would do its work beside what
+    the parent does, or a retry of a run above it. A run that the store does not have may have been
+    told, or be retried.
     """
     left = set[UUID]()
     lines = {run.run_id: run for run in runs}  # the run itself, then its parent, and so on
@@ -30,8 +31,11 @@ async def left_to_parents(store: Store, runs: Sequence[RunRecord]) -> set[UUID]:
             parent, ended_at = parents.get(parent_id), ends[lines[run_id].run_id]
             if (
                 parent is None
-                or _is_done_again(parent, ended_at)
                 or (is_direct and not _ended_before(parent, ended_at))
+                or (
+                    _is_done_again(parent, ended_at)
+                    and (is_direct or not await _takes_over(store, parent, lines[run_id]))
+                )
             ):
                 left.add(run_id)
             else:
@@ -41,14 +45,19 @@ async def left_to_parents(store: Store, runs: Sequence[RunRecord]) -> set[UUID]:
 
 
 def _is_done_again(parent: RunRecord, ended_at: int | None) -> bool:
-    """Return True if a retry, or the next attempt, of a parent starts a child again.
+    """Return True if a retry of a parent starts a child again, or is told of its end.
 
-    It keeps the ends of children that the parent was told of.
+    So does the next attempt. It keeps the ends of children that the parent was told of.
     """
     ended_well = parent.status == "completed" or (
         parent.status == "continued" and parent.last_failure is None
     )
     return not ended_well and _ended_before(parent, ended_at)
+
+
+async def _takes_over(store: Store, parent: RunRecord, child: RunRecord) -> bool:
+    """Return True if a retry of a parent takes over a child, and does not start it again."""
+    return child.parent_key in (await store.retry_plan(parent.run_id)).kept
 
 
 def _ended_before(parent: RunRecord, ended_at: int | None) -> bool:

@@ -63,11 +63,12 @@ class Run:
     `kind` is "workflow" or "flow". `status` is "running" or how it ended, `state` also what it is
     doing until then: a flow is running if a worker has one of its steps, queued if one is due.
     `key` and `headers` were given at its start; `parent_run_id` and `parent_key` name the run and
-    the call that started it. `created_at`, `due_at` (of a start that was delayed until then),
-    `started_at` (first, by a worker), `completed_at` and `deadline_at` are moments in UTC. `wait`
-    describes what it is doing, until it has ended. `build` is the one that the run stays with, None
-    if it is not pinned. `archive` is where a run was archived that is not in the database any more,
-    else None. `record` is its row: values as JSON text, moments in microseconds since 1970.
+    the call that started it, or the retry of that run that has taken it over. `created_at`,
+    `due_at` (of a start that was delayed until then), `started_at` (first, by a worker),
+    `completed_at` and `deadline_at` are moments in UTC. `wait` describes what it is doing, until it
+    has ended. `build` is the one that the run stays with, None if it is not pinned. `archive` is
+    where a run was archived that is not in the database any more, else None. `record` is its row:
+    values as JSON text, moments in microseconds since 1970.
     """
 
     def __init__(self, record: RunRecord, workflow: AnyStartable | None = None) -> None:

@@ -571,10 +571,10 @@ class Runs(Group):
         """Retry all runs of a filter that failed or timed out; see `retry` and `cancel_all`.
 
         A run that was retried before is left as it is, so the same call may be made again. A filter
-        leaves out children, because the retry of a parent starts its failed children again; the
-        outcome counts them as `left_to_parents`. They are retried if they are given themselves, if
-        the filter has their `parent`, or if the parent had completed before they ended and no retry
-        further above starts it again.
+        leaves out children, because the retry of a parent starts its failed children again, or
+        knows of their failures; the outcome counts them as `left_to_parents`. They are retried if
+        they are given themselves, if the filter has their `parent`, or if the parent had completed
+        before they ended and no retry further above starts it again.
 
         ```python
         done = await client.runs.retry_all({"names": "checkout", "since": yesterday})

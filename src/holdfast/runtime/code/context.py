@@ -108,7 +108,8 @@ class Context(
     def parent_run_id(self) -> UUID | None:
         """The id of the run that started this one as its child, None if no run did.
 
-        Forks and retries of the run have none: no run waits for them.
+        If a retry of that run has taken this one over, it gets the signals that are sent to the id.
+        Forks and retries of this run have none: no run waits for them.
         """
         return self._run.info.parent_run_id
 

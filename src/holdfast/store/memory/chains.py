@@ -7,9 +7,10 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.events import CHILD_STARTED, FORKED
 from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
-from holdfast.store.memory.rows import RunRow
+from holdfast.store.memory.rows import Parent, RunRow
 from holdfast.store.memory.tables import Tables
 from holdfast.values.ids import retry_run_id
 
@@ -17,6 +18,10 @@ from holdfast.values.ids import retry_run_id
 class _Continued(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: UUID
     passed_over: bool = False
+
+
+class _Forked(msgspec.Struct, frozen=True):
+    run_id: UUID
 
 
 def _write(continued: _Continued) -> str:
@@ -31,6 +36,30 @@ def newest(tables: Tables, run_id: UUID) -> UUID:
             break
         run_id = following
     return run_id
+
+
+def receiver(tables: Tables, sender: UUID, target: UUID) -> UUID:
+    """Return the run that gets a signal: the sender's parent, if that retries the target."""
+    row = tables.runs.get(sender)
+    if row is None or row.parent is None or row.parent.close != "abandon":
+        return target
+    has_ended = target in tables.runs and not tables.is_running(target)
+    return row.parent.run_id if has_ended and target in _since(tables, row.parent) else target
+
+
+def first_parent(tables: Tables, parent: Parent) -> UUID:
+    """Return the parent that a child's code knows: the run that started it."""
+    return next(iter(_since(tables, parent)), parent.run_id)
+
+
+def _since(tables: Tables, parent: Parent) -> list[UUID]:
+    """Return the runs that a parent retries and that knew the child, the first one first."""
+    if parent.run_id not in tables.runs or tables.runs[parent.run_id].clock_at is None:
+        return []
+    events = [row.event for row in tables.logs[parent.run_id]]
+    calls = (i for i, e in enumerate(events) if (e.type, e.key) == (CHILD_STARTED, parent.key))
+    later = events[next(calls, len(events)) :]
+    return [details.read(e.details, _Forked).run_id for e in later if e.type == FORKED]
 
 
 def next_of(continued: RunRow) -> UUID:

@@ -11,7 +11,7 @@ from holdfast.details import ChildCancelRequested, ContinuedAsNew
 from holdfast.errors import HoldfastError, InvalidInput, RunExists, UnknownFlow
 from holdfast.store.memory import details
 from holdfast.store.memory.builds import build_of_start, set_build
-from holdfast.store.memory.chains import newest
+from holdfast.store.memory.chains import newest, receiver
 from holdfast.store.memory.choosing import pass_places
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.flows.starts import start_child_flow
@@ -124,9 +124,13 @@ def cancel(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]
 def signal(
     undelivered: list[Undelivered], tables: Tables, now: int, sender: UUID, event: Event
 ) -> list[Notice]:
-    """Carry out SignalSent; record it as undelivered if there is no such run, or it has ended."""
+    """Carry out SignalSent; record it as undelivered if there is no such run, or it has ended.
+
+    The retry of a parent gets what its children send to the run that it retries.
+    """
     command = details.read(event.details, _SignalSent)
-    run_id, payload = newest(tables, command.run_id), bytes(command.input).decode()
+    target = receiver(tables, sender, command.run_id)
+    run_id, payload = newest(tables, target), bytes(command.input).decode()
     sent = NewSignal(run_id, command.signal_name, payload, command.signal_id)
     delivered = send_signals(tables, now, [sent])
     [outcome] = delivered.outcomes

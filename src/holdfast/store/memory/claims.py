@@ -9,6 +9,7 @@ import msgspec
 from holdfast.details import WorkerLost
 from holdfast.store.memory import details
 from holdfast.store.memory.activities import forget_stopped, is_waited_out
+from holdfast.store.memory.chains import first_parent
 from holdfast.store.memory.choosing import choose, slots_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
@@ -269,7 +270,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         input=run.new.input if fresh else None,
         payload=task_input(tables, task) if task.kind == "step" else task.payload,
         deadline_at=run.deadline_at if fresh else None,
-        parent_run_id=run.parent.run_id if run.parent and task.key == TURN else None,
+        parent_run_id=first_parent(tables, run.parent) if run.parent and task.key == TURN else None,
         tail_from=since,
         tail=() if since is None else tables.read(task.run_id, since),
         run_key=None if known else run.new.key,

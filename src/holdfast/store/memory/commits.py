@@ -27,6 +27,7 @@ from holdfast.store.memory import (
     topics,
     webhooks,
 )
+from holdfast.store.memory.chains import first_parent
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import close_children, tell_parents
 from holdfast.store.memory.payloads import check_turn
@@ -143,7 +144,7 @@ def _check_flags(tables: Tables, turn: TurnCommit) -> None:
     if isinstance(turn.then, Finish):
         parent = tables.runs[turn.run_id].parent
         if parent is not None and turn.then.status != "continued":
-            touched.add(parent.run_id)
+            touched.add(first_parent(tables, parent))
         starts = any(event.type == events.CHILD_STARTED for event in turn.events)
         if not turn.has_children and (starts or tables.open_children(turn.run_id)):
             raise ValueError(f"run {turn.run_id} has children, and its end does not say so")

@@ -38,6 +38,7 @@ from holdfast.store.memory.builds import set_build
 from holdfast.store.memory.children import successor
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.large_payloads import share_payloads
+from holdfast.store.memory.left_children import hear, left_children, left_keys, take_over_children
 from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, made_again, without_failures
 from holdfast.store.memory.rows import EventRow, RunRow
@@ -98,10 +99,12 @@ class MemoryForks(Part):
                 return "bad_index", []
             until = len(log) if fork.until is None else fork.until
             events = [row.event for row in log[:until]]
-            fatal = None
+            fatal, left = None, dict[UUID, str]()
             if fork.retry:
                 fatal = made_again(events, origin.error, failed_steps=fork.failed_steps)
-            events = forked_events(events, fatal, _LEFT_OUT if fork.retry else NEVER_COPIED)
+                left = left_children(tables, fork.run_id, events, fatal)
+            never = _LEFT_OUT if fork.retry else NEVER_COPIED
+            events = forked_events(events, fatal, never, left_keys(tables, left))
             keys = {event.key for event in events if event.type in _REPLACEABLE}
             if not fork.results.keys() <= keys:
                 return "unknown_key", []
@@ -119,8 +122,10 @@ class MemoryForks(Part):
             told = forked(origin, until, log, fatal, now)
             if fork.retry:
                 continue_streams(tables, fork.run_id, new.run_id)
+            take_over_children(tables, left, fork.run_id, fork.new_run_id)
             write_log(tables, fork.run_id, fork.new_run_id, [*events, told])
-            return "forked", [Notice(WORK_TOPIC, tables.runs[fork.new_run_id].queue)]
+            notices = hear(tables, now, list(left))
+            return "forked", [Notice(WORK_TOPIC, tables.runs[fork.new_run_id].queue), *notices]
 
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
         async with self._transaction() as (tables, _):
@@ -129,8 +134,14 @@ class MemoryForks(Part):
                 return RetryPlan()
             events = [row.event for row in tables.logs[run_id]]
             fatal = made_again(events, run.error, failed_steps=failed_steps)
-            kept = {each.key for each in forked_events(events, fatal) if each.type in _ENDED}
-            keys = [each.key or "" for each in events if each.type in _ENDED]
+            left = left_keys(tables, left_children(tables, run_id, events, fatal))
+            copy = forked_events(events, fatal, left=left)
+            kept = {each.key for each in copy if each.type in _ENDED} | left
+            keys = [
+                each.key or ""
+                for each in events
+                if each.type in _ENDED or (each.type == CHILD_STARTED and each.key in left)
+            ]
             return RetryPlan(
                 kept=tuple(key for key in keys if key in kept),
                 failed=tuple(key for key in keys if key not in kept | fatal.after),
@@ -155,19 +166,24 @@ def write_log(tables: Tables, run_id: UUID, new_run_id: UUID, events: Sequence[E
 
 
 def forked_events(
-    events: Sequence[Event], fatal: Fatal | None, never: Container[str] = NEVER_COPIED
+    events: Sequence[Event],
+    fatal: Fatal | None,
+    never: Container[str] = NEVER_COPIED,
+    left: Container[str | None] = (),
 ) -> list[Event]:
     """Return the events that a fork gets, or a retry without the calls that it makes again.
 
     Events of the types in `never` are left out, and what the code of the copy says again of the
-    exceptions that it handles. So are writes to a stream behind one that is: keys count them.
+    exceptions that it handles. So are writes to a stream behind one that is: keys count them. The
+    children of the calls `left` are taken over.
     """
     events = _as_delivered(events)
     if fatal is not None:
         events = _untried(events, fatal)
     after = () if fatal is None else [_numbered(key) for key in fatal.after]
     return _answered(
-        [event for event in events if event.type not in never and not _is_said_again(event, after)]
+        [event for event in events if event.type not in never and not _is_said_again(event, after)],
+        left,
     )
 
 
@@ -208,16 +224,18 @@ def _untried(events: Sequence[Event], fatal: Fatal) -> list[Event]:
     ]
 
 
-def _answered(events: Sequence[Event]) -> list[Event]:
+def _answered(events: Sequence[Event], left: Container[str | None]) -> list[Event]:
     """Leave out commands without an end, and events about them, such as a signal to a child.
 
-    The fork starts such a child again, as another run. A webhook stays: others have its URL.
+    The fork starts such a child again, as another run, unless the call is `left`. A webhook stays:
+    others have its URL.
     """
     ends = {(event.type, event.key) for event in events}
     commands = {
         (event.type, event.key)
         for event in events
         if any((end, event.key) in ends for end in _ENDS.get(event.type, ()))
+        or (event.type == CHILD_STARTED and event.key in left)
     }
     strangers = {
         details.read(event.details, _Child).child_run_id

@@ -239,7 +239,8 @@ begin
             clock_at)
         select s.run_id, a.queue, holdfast._turn_handler(a.name, a.new_version,
                 case when a.again_at is null then a.new_build else a.build end),
-            a.priority, coalesce(a.again_at, p_now), a.parent_run_id,
+            a.priority, coalesce(a.again_at, p_now), case when a.parent_run_id is not null
+                then holdfast._first_parent(a.parent_run_id, a.parent_key) end,
             case when a.again_at is not null then coalesce(a.clock_at, a.started_at) end
         from started s
         join asked a on a.new_run_id = s.run_id

@@ -3,8 +3,8 @@
 -- Append the ends of children to the logs of their parents, as one block for each parent, and wake
 -- the parents that await an end. A child that continued as new has not ended, and a parent that has
 -- ended is not told. Returns (topic, payload) notices.
--- Locks: expects the parents' turn rows locked; events, run by run. Called by commit, _end_each and
--- _end_flows.
+-- Locks: the parents' turn rows, which callers have locked, but for a retry that has taken over a
+-- child meanwhile; events, run by run. Called by commit, _end_each, _end_flows and _hear_children.
 create or replace function holdfast._tell_parents(p_now timestamptz, p_run_ids uuid[])
 returns text[]
 language plpgsql
@@ -29,6 +29,7 @@ begin
         group by r.parent_run_id
         order by r.parent_run_id
     loop
+        perform holdfast._lock_turns(array[v_parent.run_id]);
         if v_parent.references is not null then
             perform holdfast._use_payloads(v_parent.run_id, v_parent.references);
         end if;
@@ -123,20 +124,26 @@ as $$
 begin
     return array(
         with recursive told as (
-            select t.parent_run_id as run_id
+            select r.parent_run_id as run_id
             from unnest(p_run_ids) as u (run_id)
             cross join lateral (
                 select t.parent_run_id from holdfast.tasks t
                 where t.run_id = u.run_id and t.key = '' limit 1
             ) as t
+            cross join lateral (  -- that of the task may have been retried
+                select r.parent_run_id from holdfast.runs r where r.run_id = u.run_id limit 1
+            ) as r
             where t.parent_run_id is not null
             union
-            select t.parent_run_id
+            select r.parent_run_id
             from told p
             cross join lateral (
                 select t.parent_run_id, t.kind from holdfast.tasks t
                 where t.run_id = p.run_id and t.key = '' limit 1
             ) as t
+            cross join lateral (
+                select r.parent_run_id from holdfast.runs r where r.run_id = p.run_id limit 1
+            ) as r
             where t.kind = 'flow' and t.parent_run_id is not null
         )
         select p.run_id from told p);

@@ -1,10 +1,11 @@
 -- The next attempts of runs that have failed, if the policy of their workflow retries them.
 
 -- Write the logs of the runs that are the next attempts of others, as fork_run writes that of a
--- retry, and let them have the payloads and the webhooks. p_details are those of
--- WorkflowContinuedAsNew, parallel to p_run_ids; runs that only continue are left alone. A worker
--- has read all that is copied: a commit that ends a run so is refused if the log has more.
--- Locks: webhooks. Called by _continue_runs.
+-- retry, and let them have the payloads, the webhooks, and the children that were let go. p_details
+-- are those of WorkflowContinuedAsNew, parallel to p_run_ids; runs that only continue are left
+-- alone. A worker has read all that is copied: a commit that ends a run so is refused if the log
+-- has more.
+-- Locks: rows of children; webhooks. Called by _continue_runs.
 create or replace function holdfast._copy_attempts(p_run_ids uuid[], p_details json[])
 returns void
 language plpgsql
@@ -27,7 +28,9 @@ begin
         order by u.run_id
     loop
         perform holdfast._take_over_webhooks(v_run.new_run_id, holdfast._copy_log(
-            v_run.run_id, v_run.new_run_id, v_run.length, v_run.again, null));
+            v_run.run_id, v_run.new_run_id, v_run.length, t.again, null))
+        from holdfast._take_over_children(
+            v_run.run_id, v_run.new_run_id, v_run.length, v_run.again) as t;
         perform holdfast._share_payloads(v_run.run_id, v_run.new_run_id);
     end loop;
 end $$;

@@ -2,7 +2,8 @@
 
 -- Start a run with a copy of the first p_until events of another run's log, or of all. Not copied
 -- are the end, what workers did to the run, pauses, and commands that had not ended by then: the
--- new run gives them again. But webhooks are copied, and taken over from a run that has ended.
+-- new run gives them again. But webhooks are copied, and taken over from a run that has ended; and
+-- so are, by a retry, children that the run has let go.
 -- p_retry accepts a run that did not complete, and leaves out the
 -- failures that ended it and the calls that the code made because of them; with p_failed_steps all
 -- failures, and the calls that the code made while it handled one. Results and failures of other
@@ -14,8 +15,9 @@
 -- that has not failed, 'bad_index', 'unknown_key', and 'unreadable' if the log has an event that no
 -- worker can read: it would stop the fork as well.
 -- Refuses values that are not allowed (22004, 22023).
--- Locks: the origin, so that it is not deleted; the new id; webhooks; of a retry, as
--- _continue_streams. Called by clients.
+-- Locks: the origin, so that it is not deleted; of a retry, the turn rows of children that it takes
+-- over; the new id; webhooks; of a retry, as _continue_streams and _hear_children. Called by
+-- clients.
 create or replace function holdfast.fork_run(
     p_run_id uuid, p_new_run_id uuid, p_until int default null, p_retry boolean default false,
     p_input json default null, p_results json default null, p_version int default null,
@@ -29,6 +31,7 @@ declare
     v_is_there boolean;
     v_until int;
     v_again json;
+    v_children uuid[];
 begin
     perform holdfast._check_fork(p_run_id, p_new_run_id, p_retry, p_input, p_results, p_version);
     v_is_there := holdfast._hold_origin(p_run_id);
@@ -50,6 +53,8 @@ begin
     v_until := coalesce(p_until, v_until);
     if p_retry then
         v_again := holdfast._made_again(p_run_id, v_until, p_failed_steps);
+        perform holdfast._lock_turns(array(
+            select c.run_id from holdfast._left_children(p_run_id, v_until, v_again) as c));
     end if;
     if p_results is not null and exists (
         select from json_object_keys(p_results) as k (key)
@@ -64,6 +69,10 @@ begin
     begin
         outcome := holdfast._start_fork(v_origin, p_new_run_id, p_input, p_version);
         if outcome = 'forked' then
+            if p_retry then
+                select t.again, t.children into v_again, v_children
+                from holdfast._take_over_children(p_run_id, p_new_run_id, v_until, v_again) as t;
+            end if;
             perform holdfast._take_over_webhooks(p_new_run_id,
                 holdfast._copy_log(p_run_id, p_new_run_id, v_until, v_again, p_results));
             perform holdfast._share_payloads(p_run_id, p_new_run_id);
@@ -71,7 +80,8 @@ begin
                 perform holdfast._continue_streams(
                     array[p_run_id], array[json_build_object('run_id', p_new_run_id)]);
             end if;
-            notices := array[array['work', v_origin.queue]];
+            notices := array[array['work', v_origin.queue]]
+                || holdfast._hear_children(holdfast.now(), v_children);
         end if;
     exception
         when sqlstate 'HF002' then  -- of _readable: nothing of the fork was written
@@ -239,7 +249,8 @@ return case when p_result is null then p_details else (
 -- that a retry makes again, which p_again names, are left out: see _untried_events; it is null for
 -- a fork. Every command here has its end, and every end its command; but a webhook is copied
 -- without an end, because the code has given its URL to others; and for the next attempt of a run,
--- which has its subscriptions and streams, so are these. Writes to a stream behind one that is left
+-- which has its subscriptions and streams, so are these. So are children that a retry takes over
+-- (`left`). Writes to a stream behind one that is left
 -- out are left out, too, as keys count them. What the code has said of exceptions that it handles
 -- is not copied: it says it again. Events of one call have the
 -- same key, and types that begin with the same word. If a child is left out, so is a signal to it.
@@ -267,9 +278,12 @@ begin
             and (e.event_type <> 'WorkflowCancelRequested'
                 or (p_again ->> 'uncancelled') is distinct from 'true')
         window together as (partition by e.key, left(e.event_type, 4))
+    ), taken as materialized (
+        select u.key from unnest(holdfast._texts(p_again -> 'left')) as u (key)
     ), strangers as materialized (
         select m.details ->> 'child_run_id' as run_id
         from marked m where m.event_type = 'ChildStarted' and not m.has_end
+            and m.key not in (select t.key from taken t)
     )
     select (row_number() over (order by coalesce(k.seen, k.idx), k.seen is null, k.idx))::int - 1,
         k.event_type, k.key, case when k.seen is null then k.details
@@ -287,6 +301,7 @@ begin
                         and coalesce(nullif(split_part(a.key, '#', 2), ''), '1')::int
                             < coalesce(nullif(split_part(k.key, '#', 2), ''), '1')::int)
                 or p_again -> 'attempt' is not null and k.event_type = 'EventSubscribed'
+                or k.event_type = 'ChildStarted' and k.key in (select t.key from taken t)
         when k.role = 'command_end' then k.has_command
         else true end
     order by 1;
@@ -305,7 +320,7 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
 -- first `seen` events (in the order in which the code saw them) only results, other failures, the
 -- commands that they end, signals, decisions, patches, a cancel and what says of earlier copies are
 -- kept. Anywhere, a timer
--- around such a call that had not fired is left out. Called by _forked_events.
+-- around such a call that had not fired is left out. Called by _forked_events and _left_children.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
 ) returns setof holdfast.events

@@ -1,9 +1,10 @@
 -- Retry: find the calls that a run which takes over from a failed one makes again.
 
 -- Return which ended calls of a run its retry would keep (`kept`), and which it would make again:
--- those that failed (`failed`), and those that the code made because of that (`after`). In the
--- order of the log, and last one without a key, `cancel`, if the retry has the cancel of the run;
--- nothing of a run that cannot be retried. p_failed_steps is that of fork_run.
+-- those that failed (`failed`), and those that the code made because of that (`after`). Kept are
+-- also those of children that it would take over. In the order of the log, and last one without a
+-- key, `cancel`, if the retry has the cancel of the run; nothing of a run that cannot be retried.
+-- p_failed_steps is that of fork_run.
 -- Refuses nothing. Locks nothing. Called by clients.
 create or replace function holdfast.retry_plan(
     p_run_id uuid, p_failed_steps boolean default false
@@ -25,11 +26,16 @@ begin
         return;
     end if;
     v_again := holdfast._made_again(p_run_id, v_until, p_failed_steps);
+    v_again := holdfast._with_left(v_again, (
+        select array_agg(c.key) from holdfast._left_children(p_run_id, v_until, v_again) as c
+        where c.status <> 'continued'));
     return query
     with kept as materialized (
         select f.key from holdfast._forked_events(p_run_id, v_until, v_again) as f
         where f.event_type in ('StepCompleted', 'StepFailed', 'SignalSent')
             or holdfast._event_role(f.event_type) = 'command_end'
+        union all
+        select unnest(holdfast._texts(v_again -> 'left'))
     ), after as materialized (
         select u.key from unnest(holdfast._texts(v_again -> 'after')) as u (key)
     )
@@ -38,7 +44,9 @@ begin
                 when e.key in (select a.key from after a) then 'after' else 'failed' end
         from holdfast.events e
         where e.run_id = p_run_id and (e.event_type in ('StepCompleted', 'StepFailed', 'SignalSent')
-            or holdfast._event_role(e.event_type) = 'command_end')
+            or holdfast._event_role(e.event_type) = 'command_end'
+            or e.event_type = 'ChildStarted'
+                and e.key in (select unnest(holdfast._texts(v_again -> 'left'))))
         order by e.idx
     )
     union all

@@ -103,10 +103,11 @@ return ('{"signal_name":' || to_json(p_name) || ',"input":' || p_payload || case
     || coalesce(',"trace":' || to_json(p_trace), '') || '}')::json;
 
 -- Send the signals of SignalSent, which p_run_ids have written. If the receiver continued as new,
--- its newest run gets the signal; if this database is a shard that does not have it, the shard that
--- does. `notices` are (topic, payload); `undelivered` is that of commit.
+-- its newest run gets the signal; if it is the parent of the sender, and was retried, the retry; if
+-- this database is a shard that does not have it, the shard that does. `notices` are (topic,
+-- payload); `undelivered` is that of commit.
 -- Locks: as signal_runs; then the turn rows of runs that others have continued as meanwhile. Called
--- by _carry_out and _refuse_askers.
+-- by _carry_out, _refuse_askers and _hear_children.
 create or replace function holdfast._send_signals(
     p_run_ids uuid[], p_details json[], out notices text[], out undelivered json
 )
@@ -125,7 +126,7 @@ begin
         array_agg(u.run_id order by u.place) as senders
     into v_sent
     from (
-        select u.*, (u.details ->> 'run_id')::uuid as target
+        select u.*, holdfast._receiver(u.run_id, (u.details ->> 'run_id')::uuid) as target
         from unnest(p_run_ids, p_details) with ordinality as u (run_id, details, place)
     ) as u
     left join lateral holdfast.newest_runs(array[u.target]) as n on true;

@@ -1,0 +1,135 @@
+-- Children that a run has let go: its retry takes them over, so that none is started twice.
+
+-- Return the children that the retry of a run takes over: those with the close policy 'abandon'
+-- that the run has not asked to stop, and of whose end its log does not tell. Of a child that
+-- continued as new, all runs. p_until and p_again are those of _forked_events. Locks nothing.
+-- Called by fork_run, retry_plan and _take_over_children.
+create or replace function holdfast._left_children(p_run_id uuid, p_until int, p_again json)
+returns table (run_id uuid, key text, status text)
+language plpgsql stable
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select r.run_id, r.parent_key, r.status
+    from holdfast.runs r
+    where r.parent_run_id = p_run_id and r.parent_close = 'abandon' and r.parent_key in (
+        select e.key from holdfast._untried_events(p_run_id, p_until, p_again) as e
+        where e.event_type = 'ChildStarted'
+        except
+        select e.key from holdfast.events e
+        where e.run_id = p_run_id
+            and e.event_type in ('ChildCompleted', 'ChildFailed', 'ChildCancelRequested'));
+end $$;
+
+-- Let a retry take over the children that its origin has let go: it is told of their ends from now
+-- on. `again` is p_again with the keys of their calls (`left`), `children` are their runs.
+-- Locks: rows of runs that the origin started. Called by fork_run and _copy_attempts.
+create or replace function holdfast._take_over_children(
+    p_run_id uuid, p_new_run_id uuid, p_until int, p_again json,
+    out again json, out children uuid[]
+)
+language plpgsql
+as $$
+begin
+    with taken as (
+        update holdfast.runs r set parent_run_id = p_new_run_id
+        from holdfast._left_children(p_run_id, p_until, p_again) as c
+        cross join lateral (
+            select r.ctid from holdfast.runs r where r.run_id = c.run_id limit 1
+        ) as f
+        where r.ctid = f.ctid
+        returning r.run_id, r.parent_key, r.status
+    )
+    select array_agg(t.run_id order by t.run_id), holdfast._with_left(p_again,
+        array_agg(t.parent_key) filter (where t.status <> 'continued'))
+    into children, again
+    from taken t;
+end $$;
+
+-- Return what a retry makes again, with the keys of the calls whose children it takes over. Called
+-- by _take_over_children and retry_plan.
+create or replace function holdfast._with_left(p_again json, p_keys text[]) returns json
+language sql immutable
+return case when p_keys is null then p_again
+    else (left(p_again::text, -1) || ',"left":' || array_to_json(p_keys) || '}')::json end;
+
+-- Tell a retry what the children that it has taken over have sent to the runs that it retries, and
+-- how those have ended that did so meanwhile. A signal that its log has is not sent again. Returns
+-- (topic, payload) notices.
+-- Locks: expects the turn rows of the children locked; then as _send_signals and _tell_parents.
+-- Called by fork_run.
+create or replace function holdfast._hear_children(p_now timestamptz, p_children uuid[])
+returns text[]
+language plpgsql
+as $$
+declare
+    v_sent record;
+begin
+    if p_children is null then
+        return null;
+    end if;
+    select array_agg(e.run_id order by e.at, e.run_id, e.idx) as run_ids,
+        array_agg(e.details order by e.at, e.run_id, e.idx) as details
+    into v_sent
+    from unnest(p_children) as u (run_id)
+    cross join lateral (
+        select e.* from holdfast.events e
+        where e.run_id = u.run_id and e.event_type = 'SignalSent' offset 0
+    ) as e
+    where holdfast._receiver(e.run_id, (e.details ->> 'run_id')::uuid)::text
+        <> e.details ->> 'run_id';
+    return (select s.notices from holdfast._send_signals(v_sent.run_ids, v_sent.details) as s)
+        || holdfast._tell_parents(p_now, array(
+            select u.run_id from unnest(p_children) as u (run_id)
+            cross join lateral (
+                select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
+            ) as r
+            where r.status <> 'running'));
+end $$;
+
+-- Return the run that gets a signal: the parent of the sender, if the signal is for a run that this
+-- parent retries. Locks nothing. Called by _send_signals and _hear_children.
+create or replace function holdfast._receiver(p_sender uuid, p_target uuid) returns uuid
+language plpgsql stable
+as $$
+begin
+    return coalesce((
+        select r.parent_run_id from holdfast.runs r
+        where r.run_id = p_sender and r.parent_close = 'abandon' and exists (
+            select from holdfast.runs t where t.run_id = p_target and t.status <> 'running')
+            and exists (
+                select from holdfast._forks_since_child(r.parent_run_id, r.parent_key) as f
+                where f.run_id = p_target)), p_target);
+end $$;
+
+-- Return the parent that a child's code knows: the run that started it, which its parent may retry.
+-- Locks nothing. Called by _continue_runs.
+create or replace function holdfast._first_parent(p_parent_run_id uuid, p_parent_key text)
+returns uuid
+language plpgsql stable
+as $$
+begin
+    return coalesce((
+        select f.run_id from holdfast._forks_since_child(p_parent_run_id, p_parent_key) as f
+        limit 1), p_parent_run_id);
+end $$;
+
+-- Return the runs that a run retries and that knew a child of it, the one that started it first.
+-- Locks nothing. Called by _first_parent and _receiver.
+create or replace function holdfast._forks_since_child(p_run_id uuid, p_key text)
+returns table (run_id uuid)
+language plpgsql stable
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select (f.details ->> 'run_id')::uuid
+    from holdfast.runs r
+    join holdfast.events f on f.run_id = r.run_id
+    where r.run_id = p_run_id and r.clock_at is not null and f.event_type = 'WorkflowForked'
+        and f.idx > (
+            select min(c.idx) from holdfast.events c
+            where c.run_id = p_run_id and c.event_type = 'ChildStarted' and c.key = p_key)
+    order by f.idx;
+end $$;
