@@ -174,7 +174,9 @@ class SpreadStore(ShardedStore):
         found = await self._split("export_runs", [*afters], lambda p: ({x: afters[x] for x in p},))
         lines = merged([each.lines for _, each in found])
         unfinished = merged([each.unfinished for _, each in found])
-        return replace(found[0][1], lines=lines, unfinished=unfinished) if found else None
+        labels = merged([each.labels for _, each in found])
+        changes = {"lines": lines, "unfinished": unfinished, "labels": labels}
+        return replace(found[0][1], **changes) if found else None
 
     async def delete_archived(self, runs: Sequence[Any], **options: Any) -> Any:
         found = await self._split("delete_archived", runs, lambda part: (part,))

@@ -8,6 +8,8 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Final
 from uuid import UUID
 
+from msgspec.structs import replace
+
 from holdfast.payloads import delete_unneeded, refers, with_objects
 from holdfast.retention import Archive
 from holdfast.retention.archive import ArchiveObject
@@ -62,7 +64,7 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
             while runs:
                 dealt_with, written = await _write(store, reads, archive, runs)
                 done = [
-                    run
+                    replace(run, labels=written.get(run.run_id))
                     for run in runs
                     if run.run_id in dealt_with and (run.is_written or run.run_id in written)
                 ]
@@ -79,18 +81,18 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
 
 async def _write(
     store: Store, reads: Store, archive: Archive, runs: Sequence[LeasedRun]
-) -> tuple[set[UUID], set[UUID]]:
+) -> tuple[set[UUID], dict[UUID, str]]:
     """Write runs, as `reads` has them, to an object until it is large enough.
 
-    Return the ids of those that were dealt with, and of those that the archive has now.
+    Return the ids of those that were dealt with, and the labels of those that the archive has now.
     """
-    made, dealt_with = ArchiveObject(await store.now()), set[UUID]()
+    made, dealt_with, labels = ArchiveObject(await store.now()), set[UUID](), dict[UUID, str]()
     parts = _parts(runs)
     reading: deque[asyncio.Task[dict[UUID, list[str]]]] = deque()
     try:
         for place, part in enumerate(parts):
             for ahead in parts[place + len(reading) : place + _AT_ONCE]:
-                reading.append(asyncio.create_task(_read(reads, ahead)))
+                reading.append(asyncio.create_task(_read(reads, ahead, labels)))
             left = await _add(store, made, await reading.popleft())
             dealt_with |= {run.run_id for run in part} - left
             if made.size >= _OBJECT_BYTES:
@@ -99,7 +101,7 @@ async def _write(
         for task in reading:
             task.cancel()
         await asyncio.gather(*reading, return_exceptions=True)
-    return dealt_with, await archive.write(made)
+    return dealt_with, {run_id: labels[run_id] for run_id in await archive.write(made)}
 
 
 async def _add(store: Store, made: ArchiveObject, runs: dict[UUID, list[str]]) -> set[UUID]:
@@ -119,9 +121,12 @@ async def _add(store: Store, made: ArchiveObject, runs: dict[UUID, list[str]]) -
     return set(large)
 
 
-async def _read(store: Store, runs: Sequence[LeasedRun]) -> dict[UUID, list[str]]:
+async def _read(
+    store: Store, runs: Sequence[LeasedRun], labels: dict[UUID, str]
+) -> dict[UUID, list[str]]:
     """Return the lines of runs that are there as a whole until all is read, and are not written.
 
+    Note the `labels` that are in them.
     Another sweeper may delete a run meanwhile, if this one is slower than its lease: what was read
     by then is not all of the run.
     """
@@ -129,6 +134,7 @@ async def _read(store: Store, runs: Sequence[LeasedRun]) -> dict[UUID, list[str]
     afters: dict[UUID, str | None] = dict.fromkeys(lines)
     while afters:
         exported = await store.export_runs(afters)
+        labels |= exported.labels
         for run_id, line in exported.lines.items():
             lines[run_id].append(line)
         for run_id in afters.keys() - exported.lines.keys() - exported.unfinished.keys():

@@ -14,12 +14,14 @@ class LeasedRun(Value, frozen=True):
     """A run that one sweeper archives and deletes, if it is still the run that ended then.
 
     `is_written` is True for a run of which a part is deleted already: the archive has it.
+    `labels` are those that the archive has; None: not compared.
     """
 
     run_id: UUID
     completed_at: int
     row_count: int
     is_written: bool = False
+    labels: str | None = None
 
 
 class LeasedRuns(Value, frozen=True):
@@ -33,7 +35,9 @@ class ExportedRuns(Value, frozen=True):
     """A part of runs, each as a line of JSON.
 
     The `unfinished` ones have more parts, which begin after what is given; None: at the beginning.
+    `labels` tell the tags and attributes in first lines from others: they change after the end.
     """
 
     lines: dict[UUID, str]
     unfinished: dict[UUID, str | None]
+    labels: dict[UUID, str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from uuid import UUID, uuid4
 
 import msgspec
@@ -11,6 +12,7 @@ from clocks import Clock
 
 from holdfast.errors import InvalidInput
 from holdfast.retention import Archive
+from holdfast.retention.archive import ArchiveObject
 from holdfast.retention.deletion import sweep_batches
 from holdfast.retention.reading import read_archived
 from holdfast.retention.viewing import archived_store
@@ -229,6 +231,37 @@ async def test_a_run_that_was_retried_meanwhile_stays(
     assert (await store.fork_run(fork))[0] == "forked"
     assert await store.delete_archived([leased]) == (0, [])
     assert run_id in await store.get_runs([run_id])
+
+
+@pytest.mark.parametrize("change", ["tags", "attributes"])
+async def test_a_run_whose_labels_changed_after_the_export_is_written_again(
+    store: Store, clock: Clock, ann: ManualWorker, tmp_path: Path, change: str
+) -> None:
+    """S16. Tags and attributes change after the end; the archive has the last ones."""
+    archive = Archive(f"file://{tmp_path}")
+    run_id, other = await rich_run(store, ann), await rich_run(store, ann)
+    await store.set_attributes(run_id, {"tenant": "ann", "size": 3})
+    await clock.advance(DAY)
+    write = archive.write
+
+    async def overtaken(made: ArchiveObject) -> set[UUID]:
+        written = await write(made)
+        if change == "tags":
+            assert await store.set_tags(run_id, None, add=["late"]) == ["x", "y z", "late"]
+        else:
+            await store.set_attributes(run_id, {"size": 4, "tenant": None})
+        return written
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(archive, "write", overtaken)
+        assert sum([swept.deleted async for swept in sweep_batches(store, archive)]) == 1
+    assert (await store.get_runs([run_id, other])).keys() == {run_id}
+    expected = await get(store, run_id)
+    await clock.advance(600)
+    assert sum([swept.deleted async for swept in sweep_batches(store, archive)]) == 1
+    found = (await archive.find([run_id]))[run_id].record
+    assert (found.tags, found.attributes) == (expected.tags, expected.attributes)
+    assert "late" in found.tags or found.attributes == {"size": 4}
 
 
 async def test_a_sweep_with_an_archive_writes_before_it_deletes(

@@ -64,7 +64,8 @@ class MemoryArchives(Part):
                 for run_id in afters
                 if run_id in tables.runs and tables.runs[run_id].status != "running"
             ]
-            return ExportedRuns({run_id: _line(tables, run_id) for run_id in there}, {})
+            lines = {run_id: _line(tables, run_id) for run_id in there}
+            return ExportedRuns(lines, {}, {run_id: _labels(tables, run_id) for run_id in there})
 
     async def delete_archived(
         self, runs: Sequence[LeasedRun], *, rows: int = 20_000
@@ -76,6 +77,7 @@ class MemoryArchives(Part):
                 for run in runs
                 if run.run_id in tables.runs
                 and tables.runs[run.run_id].completed_at == run.completed_at
+                and run.labels in (None, _labels(tables, run.run_id))
             ]
             gone = set(there) - keep_runs(tables, now, there)
             tables.delete(gone)
@@ -113,6 +115,12 @@ class MemoryArchives(Part):
         async with self._transaction() as (tables, _):
             archive, tables.sweeper.archive = tables.sweeper.archive, None
             return archive
+
+
+def _labels(tables: Tables, run_id: UUID) -> str:
+    """Return a text that tells the tags and attributes of a run from others."""
+    new = tables.runs[run_id].new
+    return msgspec.json.encode([new.tags, sorted(new.attributes.items())]).decode()
 
 
 def _line(tables: Tables, run_id: UUID) -> str:

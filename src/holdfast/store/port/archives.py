@@ -41,7 +41,7 @@ class ArchiveStore(Protocol):
         """Delete runs that are in the archive; return how many, and those that are left in part.
 
         The call is to be repeated with these: a run with more than `rows` rows is deleted in parts.
-        Runs that must be kept, or that others hold, stay.
+        Runs that must be kept, or that others hold, stay, and those whose labels have changed.
         """
         ...
 

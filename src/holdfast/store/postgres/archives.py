@@ -37,6 +37,7 @@ class PostgresArchives(Part):
                 for row in found
                 if row["after"] is not None or row["line"] is None
             },
+            {row["run_id"]: row["labels"] for row in found if row["labels"] is not None},
         )
 
     async def delete_archived(
@@ -47,6 +48,7 @@ class PostgresArchives(Part):
             [run.run_id for run in runs],
             [run.completed_at for run in runs],
             rows,
+            [run.labels for run in runs],
             patience=_PATIENCE,
         )
         return row["deleted"], row["remaining"]

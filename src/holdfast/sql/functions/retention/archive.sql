@@ -58,8 +58,9 @@ end $$;
 -- to has a null for its line. `after` is null behind the last part.
 --
 -- Values stand in the lines as they were stored. `has_output` tells a result null from none. The
--- first line has the names of `streams`, and of a flow's run the `shape` that it had. A run that is
--- not there as a whole has no row: it was deleted, or a part of it, or started again since. What
+-- first line has the names of `streams`, and of a flow's run the `shape` that it had; with it come
+-- the `labels` that delete_archived compares: tags and attributes change after the end. A run that
+-- is not there as a whole has no row: it was deleted, or a part of it, or started again since. What
 -- was read of it before is not all.
 --
 -- Refuses nulls (22004) and numbers below 1 (22023). Locks nothing. Called by clients and by
@@ -67,7 +68,7 @@ end $$;
 create or replace function holdfast.export_runs(
     p_run_ids uuid[], p_afters text[] default null, p_rows int default 5000,
     p_bytes bigint default 16000000
-) returns table (run_id uuid, line text, after text)
+) returns table (run_id uuid, line text, after text, labels text)
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
@@ -168,7 +169,8 @@ begin
                 || coalesce(',"chunks":' || k.chunks, '') || '}' end,
         case when n.count is null or (c.count = n.count and n.count < p_rows) then null
             when c.place is null then p_afters[a.place]
-            else c.part || ' ' || c.nth || ' ' || c.slug end
+            else c.part || ' ' || c.nth || ' ' || c.slug end,
+        r.labels
     from asked a
     left join all_of n on n.place = a.place
     left join chosen c on c.place = a.place
@@ -177,6 +179,7 @@ begin
             extract(epoch from r.retention)::float8 as retention_seconds,
             case a.kind when 'flow' then holdfast._shape_had(
                 r.name || '@' || r.version, r.created_at)::text end as shape,
+            holdfast._labels(r.run_id, r.tags) as labels,
             holdfast._attributes(r.run_id)::text as attributes, (
                 select json_agg(json_build_object('name', s.name, 'base', s.base))::text
                 from holdfast.streams s where s.run_id = a.run_id) as streams
@@ -233,17 +236,29 @@ language sql stable parallel safe
 return 100 + coalesce(pg_column_size(p_value)
     * case when pg_column_compression(p_value) is null then 1 else 20 end, 0)::bigint;
 
+-- Return a text that tells the tags and attributes of a run from others. Called by export_runs and
+-- delete_archived.
+create or replace function holdfast._labels(p_run_id uuid, p_tags text[]) returns text
+language plpgsql stable
+as $$
+begin
+    return md5(to_json(p_tags)::text || coalesce((
+        select json_agg(json_build_array(a.name, a.value) order by a.name collate "C")::text
+        from holdfast.attributes a where a.run_id = p_run_id), ''));
+end $$;
+
 -- Delete runs that are in the archive, named by their ids and the moments of their ends: a run that
--- was deleted and started again meanwhile is another one. Runs that others hold, and runs that must
--- be kept by now, stay: they are written again later. A run with more than p_rows rows is deleted
--- in parts. Returns how many were deleted, and those of which a part is left: the call is to be
--- repeated with them.
+-- was deleted and started again meanwhile is another one. Runs that others hold, runs that must be
+-- kept by now, and those whose p_labels are others than the archive has, stay: they are written
+-- again later. A null for labels, or none, is not compared. A run with more than p_rows rows is
+-- deleted in parts. Returns how many were deleted, and those of which a part is left: the call is
+-- to be repeated with them.
 --
 -- Refuses nulls (22004) and numbers below 1 (22023). Locks: rows of runs, skipping what others
 -- hold, and what belongs to them. Called by clients and by workers.
 create or replace function holdfast.delete_archived(
     p_run_ids uuid[], p_completed_ats bigint[], p_rows int default 20000,
-    out deleted int, out remaining uuid[]
+    p_labels text[] default null, out deleted int, out remaining uuid[]
 )
 language plpgsql
 as $$
@@ -263,6 +278,18 @@ begin
                 and r.completed_at = holdfast._moment(u.completed_at)
             for update skip locked
         ) as l);
+    if p_labels is not null then
+        v_locked := array(
+            select l.run_id
+            from unnest(v_locked) as l (run_id)
+            join unnest(p_run_ids, p_labels) as u (run_id, labels) on u.run_id = l.run_id
+            cross join lateral (
+                select r.tags, r.delete_after from holdfast.runs r
+                where r.run_id = l.run_id limit 1
+            ) as r
+            where u.labels is null or r.delete_after = '-infinity'
+                or u.labels = holdfast._labels(l.run_id, r.tags));
+    end if;
     v_kept := holdfast._keep_runs(v_locked);
     remaining := array(
         select s.run_id from holdfast._rows_of_runs(v_locked) as s
