@@ -242,7 +242,8 @@ class Schedules(Group):
     async def resume(self, name: str) -> bool:
         """Let a schedule fire again, from its next tick on. Return False if it was not paused.
 
-        Ticks of the pause are not made up for: `backfill` does that. Raises UnknownSchedule.
+        Ticks of the pause, and those that were due before it and had not fired, are not made up
+        for: `backfill` does that. Raises UnknownSchedule.
 
         ```python
         await client.schedules.resume("nightly")

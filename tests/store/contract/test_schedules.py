@@ -205,7 +205,7 @@ async def test_an_error_is_shown_and_tried_again(
 async def test_a_paused_schedule_does_not_fire(
     store: Store, sally: ManualScheduler, clock: Clock
 ) -> None:
-    """Also if it was paused after a scheduler had computed it."""
+    """Also if it was paused after a scheduler had computed it, or after it was due."""
     tick = await sally.create()
     await clock.advance(60)
     due = await sally.take()

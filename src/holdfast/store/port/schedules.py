@@ -77,7 +77,7 @@ class ScheduleStore(Protocol):
     async def resume_schedule(self, name: str) -> tuple[bool | None, list[Notice]]:
         """Resume a schedule: its next tick is after now. Ticks of the pause are not made up for.
 
-        False if it was not paused; None: no such schedule.
+        Nor are those that were due before it. False if it was not paused; None: no such schedule.
         """
         ...
 

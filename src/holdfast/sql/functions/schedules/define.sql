@@ -285,8 +285,8 @@ begin
 end $$;
 
 -- Resume a schedule: its next tick is after now, also if it has fired ticks that are ahead by more
--- than a minute, because the server's clock was set back. Returns false if it was not paused, and
--- null if there is no such schedule.
+-- than a minute, because the server's clock was set back: what was due before the pause, or in it,
+-- does not fire. Returns false if it was not paused, and null if there is no such schedule.
 -- Locks: the schedule. Called by clients and users.
 create or replace function holdfast.resume_schedule(p_name text) returns boolean
 language plpgsql
