@@ -106,6 +106,8 @@ class _Launcher(Launcher):
 class SimulatedWorker(Worker):
     """A worker as an actor."""
 
+    _launcher_type = _Launcher
+
     def __init__(self, world: World, app: App, actor: Actor) -> None:
         self.world, self.actor = world, actor
         self.heart = Actor(f"{actor.name}'", actor)
@@ -124,16 +126,8 @@ class SimulatedWorker(Worker):
         )
 
     def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:
-        self._transactions = self._make_transactions(app)
-        launcher = _Launcher(
-            self._threads,
-            self._resources.values,
-            book,
-            None,
-            self._observing,
-            self._streams,
-            self._transactions.begin,
-        )
+        launcher = super()._make_launcher(app, book)
+        assert isinstance(launcher, _Launcher)
         launcher.world = self.world
         return launcher
 

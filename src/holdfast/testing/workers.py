@@ -105,6 +105,8 @@ class _Inline(ThreadPoolExecutor):
 class KillableWorker(Worker):
     """A worker that can be killed."""
 
+    _launcher_type = PlannedLauncher
+
     def __init__(
         self,
         app: App,
@@ -120,18 +122,10 @@ class KillableWorker(Worker):
     def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:
         if self._plan.draw is not None:
             self._threads = _Inline()
-        self._transactions = self._make_transactions(app)
+        launcher = super()._make_launcher(app, book)
         if self._plan.draw is not None:
             self._transactions.seals = False  # what is called at once cannot wait for the loop
-        launcher = PlannedLauncher(
-            self._threads,
-            self._resources.values,
-            book,
-            None,
-            self._observing,
-            self._streams,
-            self._transactions.begin,
-        )
+        assert isinstance(launcher, PlannedLauncher)
         launcher.plan, launcher.replaced = self._plan, self._replaced
         return launcher
 

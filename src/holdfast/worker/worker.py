@@ -27,6 +27,7 @@ import socket
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import ClassVar
 
 from holdfast._version import __version__
 from holdfast.definitions.app import App
@@ -97,6 +98,7 @@ class Worker:
     """
 
     _clean_up_seconds = 5.0  # for async steps and activities that the drain has cancelled
+    _launcher_type: ClassVar[type[Launcher]] = Launcher
 
     def __init__(
         self,
@@ -170,14 +172,12 @@ class Worker:
         own = {ACCESS: access_to(around, self._around.submit)}
         return Resources(app.registry.lifespans, own)
 
-    def _make_transactions(self, app: App) -> Transactions:
-        return Transactions(
-            self._store, self.worker_id, self._clock, self.options, seals=app.payloads is not None
-        )
-
     def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:
-        self._transactions = self._make_transactions(app)
-        return Launcher(
+        seals = app.payloads is not None
+        self._transactions = Transactions(
+            self._store, self.worker_id, self._clock, self.options, seals=seals
+        )
+        return self._launcher_type(
             self._threads,
             self._resources.values,
             book,
