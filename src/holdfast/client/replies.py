@@ -28,6 +28,7 @@ from holdfast.errors import (
 )
 from holdfast.store.port import Store
 from holdfast.types import ErrorInfo, Event, continued_as
+from holdfast.values.waits import set_within
 
 logger = logging.getLogger("holdfast.client")
 
@@ -102,7 +103,7 @@ class Replies:
     ) -> Event | UUID:
         """Wait for the answer of one run, or for the run that the update was passed on to."""
         if not at_once:
-            await _wait(woken, FIRST_PAUSE_SECONDS)
+            await set_within(woken, FIRST_PAUSE_SECONDS)
         found = await self._look(run_id, update_id, woken)
         if found is not None:
             return found
@@ -112,7 +113,7 @@ class Replies:
             pause = FIRST_PAUSE_SECONDS
             while found is None:
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-                await _wait(woken, pause)
+                await set_within(woken, pause)
                 found = await self._look(run_id, update_id, woken)
             return found
 
@@ -170,11 +171,3 @@ def read_reply(run_id: UUID, event: Event) -> str:
         return bytes(answer.result).decode()
     kind = UpdateRejected if event.type == "UpdateRejected" else UpdateFailed
     raise kind(run_id, answer.update_name, answer.error)
-
-
-async def _wait(woken: asyncio.Event, seconds: float) -> None:
-    try:
-        async with asyncio.timeout(seconds):
-            await woken.wait()
-    except TimeoutError:
-        pass

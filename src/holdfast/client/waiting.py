@@ -28,6 +28,7 @@ from holdfast.errors import (
 from holdfast.store.port import Store, read_end
 from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import End, RunRecord
+from holdfast.values.waits import set_within
 
 logger = logging.getLogger("holdfast.client")
 
@@ -183,7 +184,7 @@ class EndWatcher:
                     logger.debug("cannot look for ends now: %s", error)
                     await asyncio.sleep(FIRST_LOOK_SECONDS)
                     continue
-                await _wake_or_tick(self._woken)
+                await set_within(self._woken, TICK_SECONDS)
         except Exception as error:
             _fail_all(self._watches.values(), error)
         finally:
@@ -273,14 +274,6 @@ async def end_within(end: asyncio.Future[End], run_id: UUID, timeout: float | No
         assert timeout is not None
         raise ResultTimeout(run_id, timeout)
     return end.result()
-
-
-async def _wake_or_tick(woken: asyncio.Event) -> None:
-    try:
-        async with asyncio.timeout(TICK_SECONDS):
-            await woken.wait()
-    except TimeoutError:
-        pass
 
 
 def _fail_all(watches: Iterable[_Watch], error: Exception) -> None:

@@ -17,6 +17,7 @@ from holdfast.insight.wording import behind, length, several
 from holdfast.store.port import Store
 from holdfast.types import Notice
 from holdfast.values.names import split_handler
+from holdfast.values.waits import set_within
 
 _LAG_WARN_SECONDS = 30.0
 _NAMED = 3  # workers
@@ -287,19 +288,18 @@ async def check_notifications(store: Store) -> Finding:
     stop = await store.listen(topic, lambda _: heard.set())
     await store.notify([Notice(topic, "")])
     try:
-        async with asyncio.timeout(_NOTIFICATION_SECONDS):
-            await heard.wait()
-    except TimeoutError:
-        return Finding(
-            "notify",
-            "warn",
-            "no notification arrives: work is found by polling, within seconds",
-            "behind a pooler in transaction mode give the server's own address with "
-            "--listen-database or $HOLDFAST_LISTEN_DATABASE_URL",
-        )
+        arrived = await set_within(heard, _NOTIFICATION_SECONDS)
     finally:
         await stop()
-    return Finding("notify", "ok", "notifications arrive")
+    if arrived:
+        return Finding("notify", "ok", "notifications arrive")
+    return Finding(
+        "notify",
+        "warn",
+        "no notification arrives: work is found by polling, within seconds",
+        "behind a pooler in transaction mode give the server's own address with "
+        "--listen-database or $HOLDFAST_LISTEN_DATABASE_URL",
+    )
 
 
 async def check_hints(store: Store) -> list[Finding]:

@@ -18,6 +18,7 @@ from holdfast.errors import DatabaseError
 from holdfast.insight.shapes import LARGEST_SHOWN
 from holdfast.store.port import Store
 from holdfast.types import ClippedEvent
+from holdfast.values.waits import set_within
 
 logger = logging.getLogger("holdfast.server")
 
@@ -81,7 +82,8 @@ class Hub:
                 quiet = quiet_seconds(time.perf_counter() - began)
                 interval = TICK_SECONDS if found else min(interval * 1.5, quiet)
                 await asyncio.sleep(TICK_SECONDS)
-                await _first(self._arrived, interval - TICK_SECONDS)
+                if (rest := interval - TICK_SECONDS) > 0:
+                    await set_within(self._arrived, rest)
         except Exception as error:
             logger.exception("logs cannot be followed any more")
             for followers in self._waiting.values():
@@ -116,14 +118,3 @@ def quiet_seconds(took: float) -> float:
     """Return how long to wait between questions while nothing happens, if one took so long."""
     least, most = QUIET_SECONDS
     return min(max(took / SHARE, least), most)
-
-
-async def _first(arrived: asyncio.Event, seconds: float) -> None:
-    """Wait until a follower arrives, at most so long."""
-    if seconds <= 0:
-        return
-    try:
-        async with asyncio.timeout(seconds):
-            await arrived.wait()
-    except TimeoutError:
-        pass

@@ -25,6 +25,7 @@ from holdfast.types import Value
 from holdfast.values.composing import compose
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import maybe_datetime
+from holdfast.values.waits import set_within
 from holdfast.worker.claimer import Claimable
 from holdfast.worker.clock import Clock
 from holdfast.worker.options import WorkerOptions
@@ -241,9 +242,7 @@ class Sweep(Worker):
                 return
             else:
                 pause = max(self._due_in, _LOOK_SECONDS)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(pause, left)):
-                    await self._over.wait()
+            await set_within(self._over, min(pause, left))
 
     @property
     def _is_full(self) -> bool:

@@ -25,6 +25,7 @@ from holdfast.database.resolve import Database
 from holdfast.errors import DatabaseError
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
+from holdfast.values.waits import set_within
 
 logger = logging.getLogger("holdfast.supervisor")
 
@@ -229,15 +230,8 @@ class Supervisor:
                 pause = _FIRST_PAUSE
             logger.warning("worker process %d %s; another starts", child.pid, describe_exit(code))
             await self._crashed(child)
-            await self._wait(pause)
+            await set_within(self._stopping, pause)
             is_first, pause = False, min(pause * 2, _LONGEST_PAUSE)
-
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
 
 
 class Overseer(Protocol):

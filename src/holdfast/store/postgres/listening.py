@@ -32,6 +32,7 @@ from holdfast.store.port.listening import NoHints
 from holdfast.store.postgres.database import Database, Part, translated
 from holdfast.store.postgres.queries import read_runs
 from holdfast.types import Notice, RunRecord
+from holdfast.values.waits import set_within
 
 logger = logging.getLogger("holdfast.listening")
 
@@ -242,24 +243,19 @@ class Listeners:
         await connection.add_listener(name, hear)
         await self._database.rows("notify", [name], [""])
         try:
-            async with asyncio.timeout(_ANSWER_SECONDS):
-                await heard.wait()
-        except TimeoutError:
-            raise NothingHeard(
-                f"no notification arrives through {redact(self._url)}: behind a pooler in "
-                "transaction mode give the server's own address with --listen-database or "
-                "$HOLDFAST_LISTEN_DATABASE_URL"
-            ) from None
+            if not await set_within(heard, _ANSWER_SECONDS):
+                raise NothingHeard(
+                    f"no notification arrives through {redact(self._url)}: behind a pooler in "
+                    "transaction mode give the server's own address with --listen-database or "
+                    "$HOLDFAST_LISTEN_DATABASE_URL"
+                )
         finally:
             with suppress(*LOST):
                 await connection.remove_listener(name, hear)
 
     async def _until_lost(self, connection: Connection) -> None:
         while not self._lost.is_set():
-            try:
-                async with asyncio.timeout(_ASK_SECONDS):
-                    await self._lost.wait()
-            except TimeoutError:
+            if not await set_within(self._lost, _ASK_SECONDS):
                 await self._ask(connection)
 
     async def _ask(self, connection: Connection) -> None:

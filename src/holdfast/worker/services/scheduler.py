@@ -24,6 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.schedules.planning import plan_backfill, plan_firing
 from holdfast.types import BackfillFiring, DueBackfill, DueSchedule, Firing, NextLook
+from holdfast.values.waits import set_within
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.schedules")
@@ -281,10 +282,7 @@ class Scheduler(Service):
         if self._planned:
             alarm = self._clock.call_at(self._planned[0].position, self._woken.set)
         try:
-            async with asyncio.timeout(seconds):
-                await self._woken.wait()
-        except TimeoutError:
-            pass
+            await set_within(self._woken, seconds)
         finally:
             if alarm is not None:
                 alarm.cancel()

@@ -7,7 +7,6 @@ something comes due. Any number of workers may run the same service on one datab
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import random
@@ -18,6 +17,7 @@ from typing import ClassVar, Final, NamedTuple
 from holdfast.errors import DatabaseError
 from holdfast.store.port import Store
 from holdfast.types import Duty, Notice
+from holdfast.values.waits import set_within
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import spread
 from holdfast.worker.clock import Clock
@@ -155,6 +155,4 @@ class Service(ABC):
             if pause <= 0:
                 return
             self._woken.clear()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._woken.wait()
+            await set_within(self._woken, pause)
