@@ -73,7 +73,7 @@ async def test_an_archive_that_is_down_keeps_the_runs_and_says_why(
         handle = await env.client.start("quick")
         await env.result(handle)
         await env.advance("25h")
-        assert "no run is deleted, because it cannot be archived" in caplog.text
+        assert "runs are not deleted, because they cannot be archived" in caplog.text
         state = await env.client.retention.state()
         assert "Not a directory" in (state.error or "")
         assert (await env.store.get_runs([handle.run_id])).keys() == {handle.run_id}

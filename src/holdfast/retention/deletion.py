@@ -10,6 +10,7 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
+from holdfast.errors import ObjectsUnavailable
 from holdfast.payloads import delete_unneeded, refers, with_objects
 from holdfast.retention import Archive
 from holdfast.retention.archive import ArchiveObject
@@ -21,6 +22,7 @@ _ARCHIVED_ROWS: Final = 100_000
 _ROWS: Final = 5_000  # that are read, or deleted, at once
 _AT_ONCE: Final = 2  # parts that are read at the same time
 _OBJECT_BYTES: Final = 32 * 1024 * 1024
+_LOST_SECONDS: Final = 60.0  # with large payloads that cannot be read; their runs are left then
 
 
 async def sweep_batches(store: Store, archive: Archive | None = None) -> AsyncGenerator[Swept]:
@@ -52,8 +54,12 @@ async def _run_batches(store: Store, archive: Archive | None) -> AsyncGenerator[
 
 
 async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swept]:
-    """Write runs to objects and delete them: what was written is deleted while more is written."""
+    """Write runs to objects and delete them: what was written is deleted while more is written.
+
+    Raises ObjectsUnavailable at the end if runs were left whose large payloads cannot be read.
+    """
     await archive.check()
+    contents = _Contents(store)
     deleting: asyncio.Task[int] | None = None
     has_more = True
     try:
@@ -62,7 +68,7 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
             has_more, runs = leased.has_more, leased.runs
             reads = await store.fresh_reads()
             while runs:
-                dealt_with, written = await _write(store, reads, archive, runs)
+                dealt_with, written = await _write(reads, archive, runs, contents)
                 done = [
                     replace(run, labels=written.get(run.run_id))
                     for run in runs
@@ -77,23 +83,26 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
     finally:
         if deleting is not None:
             await asyncio.gather(deleting, return_exceptions=True)
+    if contents.error is not None:
+        raise contents.error
 
 
 async def _write(
-    store: Store, reads: Store, archive: Archive, runs: Sequence[LeasedRun]
+    reads: Store, archive: Archive, runs: Sequence[LeasedRun], contents: _Contents
 ) -> tuple[set[UUID], dict[UUID, str]]:
     """Write runs, as `reads` has them, to an object until it is large enough.
 
     Return the ids of those that were dealt with, and the labels of those that the archive has now.
     """
-    made, dealt_with, labels = ArchiveObject(await store.now()), set[UUID](), dict[UUID, str]()
+    made = ArchiveObject(await contents.store.now())
+    dealt_with, labels = set[UUID](), dict[UUID, str]()
     parts = _parts(runs)
     reading: deque[asyncio.Task[dict[UUID, list[str]]]] = deque()
     try:
         for place, part in enumerate(parts):
             for ahead in parts[place + len(reading) : place + _AT_ONCE]:
                 reading.append(asyncio.create_task(_read(reads, ahead, labels)))
-            left = await _add(store, made, await reading.popleft())
+            left = await _add(contents, made, await reading.popleft())
             dealt_with |= {run.run_id for run in part} - left
             if made.size >= _OBJECT_BYTES:
                 break
@@ -104,7 +113,32 @@ async def _write(
     return dealt_with, {run_id: labels[run_id] for run_id in await archive.write(made)}
 
 
-async def _add(store: Store, made: ArchiveObject, runs: dict[UUID, list[str]]) -> set[UUID]:
+class _Contents:
+    """Puts the contents of large payloads into runs; leaves those whose objects are not read.
+
+    One object that was changed keeps no other run from the archive. An object store that does not
+    answer costs a pass a minute.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.error: ObjectsUnavailable | None = None
+        self._left_seconds = _LOST_SECONDS
+
+    async def of(self, lines: list[str]) -> list[list[str]]:
+        """Return the lines of a run with the contents, nothing if the run is to be left."""
+        if self._left_seconds <= 0:
+            return []
+        began = _time()
+        try:
+            return [await with_objects(self.store, lines)]
+        except ObjectsUnavailable as error:
+            self._left_seconds -= _time() - began
+            self.error = self.error or error
+            return []
+
+
+async def _add(contents: _Contents, made: ArchiveObject, runs: dict[UUID, list[str]]) -> set[UUID]:
     """Add runs, given as their lines, to an object, with the contents of large payloads.
 
     Runs with such are added one by one: return the ids of those that are left when it is large
@@ -117,7 +151,7 @@ async def _add(store: Store, made: ArchiveObject, runs: dict[UUID, list[str]]) -
     for run_id in list(large):
         if made.size >= _OBJECT_BYTES:
             break
-        await asyncio.to_thread(made.add, [await with_objects(store, large.pop(run_id))])
+        await asyncio.to_thread(made.add, await contents.of(large.pop(run_id)))
     return set(large)
 
 
@@ -166,3 +200,7 @@ def _parts(runs: Sequence[LeasedRun]) -> list[list[LeasedRun]]:
         parts[-1].append(run)
         rows += run.row_count
     return parts
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()

@@ -17,6 +17,7 @@ from holdfast.client import Client
 from holdfast.errors import ConfigurationError, ObjectsUnavailable, PayloadError, PayloadLocked
 from holdfast.objects import Objects
 from holdfast.payloads import READABLE, AesGcm, LargePayloads, Zlib, shelf, with_payloads
+from holdfast.retention import deletion
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
 from holdfast.worker import Worker
@@ -251,6 +252,35 @@ async def test_a_run_is_not_archived_without_its_objects(
         with pytest.raises(ObjectsUnavailable, match="connection refused"):
             await client.retention.sweep()
         assert run.run_id in await store.get_runs([run.run_id])
+
+
+@pytest.mark.parametrize("lost_seconds", [60.0, -1.0])
+async def test_one_object_that_was_changed_keeps_no_other_run_from_the_archive(
+    store: Store,
+    large: LargePayloads,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lost_seconds: float,
+) -> None:
+    """Runs with large payloads are left as well once too much time was lost with such."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setenv("HOLDFAST_SWEEPER_INTERVAL", "off")  # the test sweeps
+    monkeypatch.setattr(deletion, "_LOST_SECONDS", lost_seconds)
+    async with working(make_app(large), store) as client:
+        damaged, small, big = [
+            await client.start("echo", text, retention=0) for text in (BIG, SMALL, f"{BIG}!")
+        ]
+        for run in (damaged, small, big):
+            await run.result()
+        [name] = await names(store, large, damaged.run_id)
+        await store.objects_at(large.url).put(name, b'"other"')
+        if lost_seconds > 0:
+            with pytest.raises(ObjectsUnavailable, match="was changed"):
+                await client.retention.sweep()
+        else:
+            await client.retention.sweep()
+        kept = {damaged.run_id} if lost_seconds > 0 else {damaged.run_id, big.run_id}
+        assert (await store.get_runs([damaged.run_id, small.run_id, big.run_id])).keys() == kept
 
 
 @pytest.mark.parametrize("workflow", ["by_step", "by_activity", "by_output", "trip"])

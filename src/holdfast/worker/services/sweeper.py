@@ -60,7 +60,7 @@ class Sweeper(Service):
                 began = _local_time()
         except ObjectsUnavailable as failure:
             error = str(failure)
-            logger.warning("no run is deleted, because it cannot be archived: %s", failure)
+            logger.warning("runs are not deleted, because they cannot be archived: %s", failure)
         except HoldfastError as failure:
             error = str(failure)
             raise
