@@ -102,6 +102,25 @@ async def _submit(
     return await _submit_chunks(session, runs)
 
 
+async def _submit_chunks(session: Session, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
+    chunks = [runs[at : at + MAX_BATCH] for at in range(0, len(runs), MAX_BATCH)]
+    answers: list[Sequence[StartedRun]] = [()] * len(chunks)
+    numbers = iter(range(len(chunks)))
+    starts = session.starts(runs[0].kind if runs else "workflow")
+
+    async def work() -> None:
+        for number in numbers:
+            answers[number] = await starts.send(chunks[number])
+
+    workers = [asyncio.create_task(work()) for _ in range(_CHUNKS_AT_ONCE)]
+    try:
+        await asyncio.gather(*workers)
+    finally:
+        for worker in workers:
+            worker.cancel()  # matters only if another one has failed
+    return [started for answer in answers for started in answer]
+
+
 async def start_and_wait(
     session: Session, run: NewRun, timeout: float | None, if_ended: IfEnded = "return"
 ) -> End:
@@ -130,25 +149,6 @@ async def start_and_wait(
     if not by_key or (started.created and ended.status == "completed"):
         return ended
     return await end_of_key(session, ended, timeout, began)
-
-
-async def _submit_chunks(session: Session, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
-    chunks = [runs[at : at + MAX_BATCH] for at in range(0, len(runs), MAX_BATCH)]
-    answers: list[Sequence[StartedRun]] = [()] * len(chunks)
-    numbers = iter(range(len(chunks)))
-    starts = session.starts(runs[0].kind if runs else "workflow")
-
-    async def work() -> None:
-        for number in numbers:
-            answers[number] = await starts.send(chunks[number])
-
-    workers = [asyncio.create_task(work()) for _ in range(_CHUNKS_AT_ONCE)]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for worker in workers:
-            worker.cancel()  # matters only if another one has failed
-    return [started for answer in answers for started in answer]
 
 
 def check_if_ended(if_ended: IfEnded, runs: Sequence[NewRun]) -> None:

@@ -153,7 +153,7 @@ class Actor:
             self._gather_problems()
         if self.state is not _RUNNING or self.cancel or self.problems or self.notices:
             return self.effects()
-        commit, start = self._commit, self._start
+        commit, start = self._commit, self._start  # nothing else, as after most inputs
         self._commit, self._start = None, ()
         return Effects(_RUNNING, self._next_due, commit, start)
 

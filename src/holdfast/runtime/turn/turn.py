@@ -141,7 +141,7 @@ class Turn:
         ):
             replayer.offer(event)
             return self._actor.pump()
-        log.fresh.append(event)
+        log.fresh.append(event)  # as `Replayer.append`, with the result given straight to the call
         instance.history.position = log.durable_length + len(log.flight) + len(log.fresh)
         try:
             instance.complete(waiting, restored or result, event.at)
@@ -192,9 +192,9 @@ class Turn:
     def committed(self, ahead: Sequence[Event] = ()) -> Effects:
         """Continue with a durable commit. `ahead` are entries of others that are before it."""
         replayer, actor = self._replayer, self._actor
-        if ahead:
+        if ahead:  # the conflicts still count: the next commit, too, would be refused first
             replayer.commit_done(ahead)
-        else:  # else the next commit, too, would be refused first
+        else:
             actor.conflicts = 0
             replayer.log.commit_done(ahead)
         if actor.singly:
