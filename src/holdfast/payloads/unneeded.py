@@ -19,6 +19,7 @@ logger = logging.getLogger("holdfast.payloads")
 _OWNERS: Final = 100  # that are looked at in one call
 _AT_ONCE: Final = 16
 _OWNER_SECONDS: Final = 60.0  # for the objects of one; the lease is ten minutes
+_LOST_SECONDS: Final = 60.0  # at one URL, after which it is left alone
 _READ_SECONDS: Final = 60.0
 
 
@@ -49,11 +50,12 @@ async def with_objects(store: Store, lines: Sequence[str]) -> list[str]:
 async def delete_unneeded(store: Store) -> int:
     """Delete the objects that no run needs any more; return of how many owners.
 
-    What cannot be deleted now is tried again by a later call.
+    What cannot be deleted now is tried again by a later call. A URL that does not answer costs one
+    call a minute, however many owners have objects there.
     """
-    limit, count = asyncio.Semaphore(_AT_ONCE), 0
+    limit, count, lost = asyncio.Semaphore(_AT_ONCE), 0, dict[str, float]()
     while due := await store.due_payloads(limit=_OWNERS):
-        gone = await asyncio.gather(*(_delete(store, each, limit) for each in due))
+        gone = await asyncio.gather(*(_delete(store, each, limit, lost) for each in due))
         deleted = [each for each, is_gone in zip(due, gone, strict=True) if is_gone]
         if deleted:
             await store.forget_payloads(deleted)
@@ -63,18 +65,32 @@ async def delete_unneeded(store: Store) -> int:
     return count
 
 
-async def _delete(store: Store, owner: UnneededPayloads, limit: asyncio.Semaphore) -> bool:
-    try:
-        async with limit, asyncio.timeout(_OWNER_SECONDS):
-            objects = store.objects_at(owner.url)
-            async for name in objects.names(f"payloads/{owner.owner}/"):
-                await objects.delete(name)
-    except (HoldfastError, TimeoutError) as error:
-        logger.warning(
-            "the objects of the deleted run %s in %s are left for later: %s",
-            owner.owner,
-            owner.url,
-            error or "no answer in time",
-        )
-        return False
+async def _delete(
+    store: Store, owner: UnneededPayloads, limit: asyncio.Semaphore, lost: dict[str, float]
+) -> bool:
+    """Delete the objects of an owner. Return False if they are left; `lost` has seconds by URL."""
+    async with limit:
+        if lost.get(owner.url, 0.0) >= _LOST_SECONDS:
+            return False
+        began = _time()
+        try:
+            async with asyncio.timeout(_OWNER_SECONDS):
+                objects = store.objects_at(owner.url)
+                async for name in objects.names(f"payloads/{owner.owner}/"):
+                    await objects.delete(name)
+        except (HoldfastError, TimeoutError) as error:
+            if owner.url not in lost:
+                logger.warning(
+                    "the objects of the deleted run %s in %s, and perhaps those of others, are "
+                    "left for later: %s",
+                    owner.owner,
+                    owner.url,
+                    str(error) or "no answer in time",
+                )
+            lost[owner.url] = lost.get(owner.url, 0.0) + _time() - began
+            return False
     return True
+
+
+def _time() -> float:
+    return asyncio.get_running_loop().time()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -11,7 +13,8 @@ from clocks import Clock
 
 from holdfast.codec import Reference
 from holdfast.errors import InvalidInput
-from holdfast.payloads import delete_unneeded
+from holdfast.objects import Objects
+from holdfast.payloads import delete_unneeded, unneeded
 from holdfast.store.port import Store
 from holdfast.types import ANY_END, DeclaredRules, Fork, StartRules, UnneededPayloads
 
@@ -223,6 +226,48 @@ async def test_the_objects_of_owners_that_nobody_needs_are_deleted(
     await clock.advance(DAY)
     (tmp_path / "away" / "payloads").unlink()
     assert await delete_unneeded(store) == 2 - deleted
+
+
+async def test_a_place_that_does_not_answer_is_not_asked_for_each_owner(
+    store: Store,
+    clock: Clock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It costs a pass its patience once, and one line in the log."""
+    silent, asked = Silent(), f"file://{tmp_path}/objects"
+    reached = store.objects_at
+
+    def objects_at(url: str) -> Objects:
+        return cast("Objects", silent) if url == URL else reached(url)
+
+    monkeypatch.setattr(store, "objects_at", objects_at)
+    monkeypatch.setattr(unneeded, "_OWNER_SECONDS", 0.05)
+    monkeypatch.setattr(unneeded, "_LOST_SECONDS", 0.04)
+    owners = [uuid4() for _ in range(230)]
+    await store.own_payloads(URL, owners, [None] * len(owners))
+    await store.own_payloads(asked, owners[:3], [None] * 3)
+    await clock.advance(DAY)
+    assert await delete_unneeded(store) == 3
+    assert silent.count == 16
+    [line] = [each for each in caplog.messages if "left for later" in each]
+    assert line.endswith(
+        f" in {URL}, and perhaps those of others, are left for later: no answer in time"
+    )
+
+
+class Silent:
+    """Objects of a store that does not answer."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    async def names(self, prefix: str) -> AsyncGenerator[str]:
+        """Wait for ever."""
+        self.count += 1
+        await asyncio.Event().wait()
+        yield prefix
 
 
 async def test_the_next_run_keeps_what_was_sent_to_the_first(
