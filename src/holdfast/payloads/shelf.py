@@ -200,8 +200,14 @@ class Shelf:
         task = self._fetches.get(reference.place)
         if task is None:
             task = self._fetches[reference.place] = asyncio.create_task(self._read(reference))
-            task.add_done_callback(lambda _: self._fetches.pop(reference.place, None))
+            task.add_done_callback(lambda done: self._fetched(reference.place, done))
         return task
+
+    def _fetched(self, place: str, task: asyncio.Task[str]) -> None:
+        """Let the next reader read again; an error that came too late for all readers is dropped."""
+        del self._fetches[place]
+        if not task.cancelled():
+            task.exception()
 
     async def _read(self, reference: Reference) -> str:
         known = self._cache.get(reference.place)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -359,6 +360,39 @@ async def test_a_run_that_cannot_be_read_now_is_read_later(
             if isinstance(store, MemoryStore):
                 store.advance(60)
             assert await run.result() == BIG
+
+
+async def test_a_read_that_fails_too_late_is_nothing_in_the_log(
+    store: Store,
+    large: LargePayloads,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its readers have said by then that there is no answer."""
+    fails, failed, objects_at = asyncio.Event(), asyncio.Event(), store.objects_at
+
+    async def fail_late(*_: object) -> bytes:
+        await fails.wait()
+        asyncio.get_running_loop().call_soon(failed.set)
+        raise ObjectsUnavailable(large.url, "connection refused")
+
+    def late_objects(url: str) -> Any:
+        objects = cast("Any", objects_at(url))
+        objects.get = fail_late
+        return objects
+
+    async with Client(store=store, app=make_app(large)) as client:
+        run = await client.start("echo", BIG)
+    monkeypatch.setattr(store, "objects_at", late_objects)
+    monkeypatch.setattr(shelf, "_READ_SECONDS", 0.01)
+    async with Client(store=store, app=make_app(large)) as client:
+        with pytest.raises(PayloadLocked, match="no answer yet"):
+            _ = (await client.runs.get(run.run_id)).input
+        fails.set()
+        await failed.wait()
+        await asyncio.sleep(0)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_an_object_with_another_content_is_not_read(
