@@ -600,6 +600,20 @@ def test_a_long_timeline_is_loaded_in_windows(desk: Desk, reader: Reader) -> Non
     assert page.locator(".strip").count() <= 1 + 5 * 100
 
 
+def test_a_window_that_could_not_be_loaded_is_loaded_again(desk: Desk, reader: Reader) -> None:
+    """It stays in sight meanwhile: nobody has to move it away and back."""
+    run = desk.start(count, 300, key="long again")
+    desk(desk.client.runs.wait, run)
+    page = reader.go(f"/runs/{run}")
+    page.route("**/timeline?*", lambda route: route.abort())
+    with page.expect_event("requestfailed"):
+        page.locator("summary", has_text="tick x 300").click()
+    page.unroute("**/timeline?*")
+    first = page.locator("details[open] .window").first
+    expect(first.locator(".strip")).to_have_count(100)
+    reader.complaints.clear()  # what the browser says of the request that failed
+
+
 @pytest.mark.slow
 def test_edge_27_ten_tabs_are_all_kept_up_to_date(desk: Desk, chromium: Browser) -> None:
     """Edge case 27. A browser has six connections to a host: streams must not take all of them."""

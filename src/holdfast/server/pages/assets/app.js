@@ -58,6 +58,10 @@
       tellTimes(window_);
     } catch {
       delete window_.dataset.loaded;
+      setTimeout(() => { // seen anew, it is loaded again
+        near.unobserve(window_);
+        if (!gone) near.observe(window_);
+      }, 3000);
     }
   }
   const watchWindows = () => $$("[data-window]:not([data-watched])").forEach((each) => {
