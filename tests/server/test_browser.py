@@ -558,6 +558,24 @@ def test_a_run_with_a_long_key_can_be_chosen_in_a_narrow_window(desk: Desk, read
     assert [each.evaluate("each => each.clientWidth >= 12") for each in boxes.all()] == [True] * 2
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_long_names_are_broken_in_each_place(desk: Desk, reader: Reader, width: int) -> None:
+    """The key, tags and attributes of a run, and what filters by them."""
+    tag, key, customer = "t" * 500, "k" * 480 + str(width), "c" * 400
+    asking = desk.start(
+        refund, Order(2), key=key, tags=[tag, "r" * 300], attributes={"customer": customer}
+    )
+    desk.await_state(asking, "waiting")
+    reader.page.set_viewport_size({"width": width, "height": 800})
+    paths = [f"/runs/{asking}", f"/runs/{asking}?tab=data", f"/runs/{asking}/fork", "/approvals"]
+    paths += [f"/runs?q=tag:{tag}", f"/runs?q=customer={customer}", f"/runs?q={key}"]
+    paths += [f"/bulk?do=cancel&q=tag:{tag}", f"/bulk?do=cancel&run={asking}", "/"]
+    for path in paths:
+        page = reader.go(path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert open_all(page) == [], path
+
+
 def test_the_keyboard_is_enough(desk: Desk, reader: Reader) -> None:
     run = desk.start(ship, Order(8), key="keys", tags=["keys"])
     page = reader.go("/")
