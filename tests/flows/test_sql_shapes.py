@@ -326,6 +326,24 @@ def test_a_start_that_comes_during_a_replacement_gets_the_new_shape(
     assert [task["step_slug"] for task in bob.work("busy")] == ["b"]
 
 
+def test_a_replacement_that_waited_for_another_comes_after_it(hands: Callable[[], Hand]) -> None:
+    ann, bob, watcher = hands(), hands(), hands()
+    ensure(bob, "shop/busy", shape("a"))
+    run_id = bob.start("shop/busy", {})
+    ann.begin()
+    ann.rows("select holdfast._lock_versions('shop/busy')")
+
+    def replace_first() -> None:
+        assert ensure(ann, "shop/busy", shape("b"), replace=True)["status"] == "replaced"
+        ann.commit()
+
+    while_blocked(
+        watcher, lambda: ensure(bob, "shop/busy", shape("c"), replace=True), replace_first
+    )
+    assert bob.statuses(run_id) == {"a": "created"}
+    assert bob.statuses(bob.start("shop/busy", {})) == {"c": "created"}
+
+
 def test_a_step_that_is_added_waits_for_an_open_start(hands: Callable[[], Hand]) -> None:
     ann, bob, watcher = hands(), hands(), hands()
     bob.define("grown", ("a", []))

@@ -235,11 +235,13 @@ language plpgsql
 as $$
 declare
     v_handler text := p_flow_slug || '@' || p_version;
-    v_from timestamptz := holdfast._after_starts(p_flow_slug);
+    v_from timestamptz := greatest(holdfast._after_starts(p_flow_slug), (
+        select f.created_at + interval '1 microsecond' from holdfast.flows f
+        where f.handler = v_handler));  -- this may have waited for the last replacement
 begin
     insert into holdfast.replaced_shapes (handler, replaced_at, shape)
     values (v_handler, v_from, holdfast._shape(v_handler))
-    on conflict do nothing;  -- two within a microsecond: no run has the later one
+    on conflict do nothing;  -- of a restored run, which is as young
     delete from holdfast.replaced_shapes x
     where x.handler = v_handler and not exists (
         select from holdfast.runs r

@@ -37,7 +37,7 @@ def ensure_shape(
     runs = runs_of(tables, shape.name, shape.version)
     starts = (tables.runs[run_id].created_at for run_id in runs_of(tables, shape.name))
     row.replaced = known
-    row.created_at = max(now, 1 + max(starts, default=0))  # later than runs of the other shape
+    row.created_at = max(now, 1 + max(starts, default=0), 1 + known.created_at)  # the last of all
     tables.shapes[shape.handler] = row  # before: flows of which these are steps may start more
     event = Event("WorkflowTerminated", None, details.write(reason="its shape was replaced"), now)
     ended, notices = end_from_outside(tables, runs, "terminated", event)
