@@ -373,6 +373,19 @@ async def test_a_run_that_waits_for_another_begins_no_earlier_than_the_delayed_s
     assert child.deadline_at - now == 65 * SECOND
 
 
+async def test_a_run_that_waits_for_quiet_holds_its_key_until_a_delayed_start(
+    flows: Flows, store: Store, clock: Clock
+) -> None:
+    await store.declare_start_rules([DeclaredRules("order", 1, StartRules(debounce_seconds=5.0))])
+    await flows.define(run_step("a"))
+    run_id = await flows.start(1, delay_seconds=60.0)
+    child = await child_of(store, run_id, "a")
+    assert child.due_at == child.created_at + 60 * SECOND
+    await clock.advance(30)
+    (held,) = await store.list_start_keys("order")
+    assert (held.rule, held.run_id, held.until) == ("debounce", child.run_id, child.due_at)
+
+
 async def test_a_start_in_the_past_leaves_runs_their_time(flows: Flows, store: Store) -> None:
     await flows.define(run_step("a", timeout=5))
     run_id = await flows.start(1, start_at=await store.now() - 60 * SECOND)

@@ -204,16 +204,6 @@ def _postpone(tables: Tables, turn: TaskRow, at: int) -> None:
     turn.visible_at = run.due_at = at
 
 
-def postpone_waiting(tables: Tables, run: RunRow, delay: int) -> bool:
-    """Let a run that waits for a singleton begin later; return False if it does not wait."""
-    waits = tables.singleton_waits.get((run.new.name, run.singleton_key or ""), [])
-    for place, each in enumerate(waits):
-        if each.run_id == run.new.run_id:
-            waits[place] = msgspec.structs.replace(each, visible_at=each.visible_at + delay)
-            return True
-    return False
-
-
 def _end_of_quiet(rules: StartRules, now: int, since: int) -> int:
     end = now + to_micros(rules.debounce_seconds or 0.0)
     if rules.debounce_max_wait_seconds is None:

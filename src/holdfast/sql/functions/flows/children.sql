@@ -115,10 +115,11 @@ begin
 end $$;
 
 -- Start the runs that are steps, or elements of maps, for tasks that are still there and not
--- paused, nor their flows: one for each attempt. It is given the element, or the output of what the step depends on,
--- or the input of the flow's run, and has the priority, the headers and the retention of that. An
--- attempt that is not the first begins after the pause that the step's options say. If a flow does
--- not exist or refuses the input, the step's task fails for good. Returns (topic, payload) notices.
+-- paused, nor their flows: one for each attempt. It is given the element, or the output of what the
+-- step depends on, or the input of the flow's run, and has the priority, the headers and the
+-- retention of that. An attempt that is not the first begins after the pause that the step's
+-- options say; none begins before the delayed start of the flow's run. If a flow does not exist or
+-- refuses the input, the step's task fails for good. Returns (topic, payload) notices.
 -- Locks: expects the turn rows of the flows' runs, and of all that their ends concern, locked;
 -- flows' starts, shared; ids of runs. Called by _advance_flows and end_step_tasks, as the last that
 -- they do.
@@ -155,7 +156,8 @@ begin
                 extract(epoch from r.retention)::float8 as retention, t.run_id as parent, t.key,
                 case t.attempts when 1 then coalesce(s.opt_start_delay, 0)
                     else holdfast._step_pause(o.base_delay, t.attempts - 1, o.jitter)
-                    end::float8 as delay
+                    end::float8 + greatest(extract(epoch from r.due_at - p_now), 0)::float8
+                    as delay
             from unnest(p_tasks) as u
             cross join lateral (
                 select t.run_id, t.key, t.handler, t.attempts, t.queue, t.priority, t.payload
@@ -169,7 +171,7 @@ begin
                 where s.handler = t.handler and s.step_slug = split_part(t.key, ':', 1) limit 1
             ) as s
             cross join lateral (
-                select r.headers, r.retention from holdfast.runs r
+                select r.headers, r.retention, r.due_at from holdfast.runs r
                 where r.run_id = t.run_id limit 1
             ) as r
             cross join lateral holdfast._step_options(t.handler, s.step_slug) as o

@@ -94,9 +94,9 @@ begin
     order by u.place;
 end $$;
 
--- Move the tasks of new runs to the moments from which these may run, with the runs that are steps
--- of theirs: their starts and deadlines move too. The other arrays are those of start_flows. Locks:
--- expects the runs to be new. Called by _start_flows.
+-- Move the steps of new runs to the moments from which these may run; runs that are steps of theirs
+-- have them already. The other arrays are those of start_flows. Locks: expects the runs to be new.
+-- Called by _start_flows.
 create or replace function holdfast._start_later(
     p_now timestamptz, p_created uuid[], p_run_ids uuid[], p_start_ats bigint[],
     p_delays float8[]
@@ -104,40 +104,20 @@ create or replace function holdfast._start_later(
 language plpgsql
 as $$
 begin
-    with recursive later as (
+    update holdfast.tasks t
+    set visible_at = t.visible_at + l.delay
+    from (
         select distinct on (u.run_id) u.run_id, coalesce(holdfast._moment(u.start_at) - p_now,
             u.delay * interval '1 second') as delay
         from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
             as u (run_id, start_at, delay, place)
         where u.run_id = any (p_created)
         order by u.run_id, u.place
-    ), all_later as (
-        select l.run_id, l.delay, false as is_step from later l where l.delay is not null
-        union all
-        select c.run_id, a.delay, true
-        from all_later a
-        cross join lateral (
-            select r.run_id from holdfast.runs r where r.parent_run_id = a.run_id offset 0
-        ) as c
-    ), moved as (
-        update holdfast.tasks t
-        set visible_at = t.visible_at + a.delay
-        from all_later a
-        cross join lateral (
-            select k.ctid, k.kind from holdfast.tasks k where k.run_id = a.run_id offset 0
-        ) as k
-        where t.ctid = k.ctid and k.kind in ('step', 'workflow')
-    ), waiting as (
-        update holdfast.singleton_waits w
-        set visible_at = w.visible_at + a.delay
-        from all_later a
-        where w.run_id = a.run_id
-    )
-    update holdfast.runs r
-    set due_at = coalesce(r.due_at, p_now) + a.delay, deadline_at = r.deadline_at + a.delay
-    from all_later a
-    where r.run_id = a.run_id and a.is_step and a.delay > interval '0' and r.status = 'running'
-        and not exists (select from holdfast.singleton_waits w where w.run_id = r.run_id);
+    ) as l
+    cross join lateral (
+        select k.ctid, k.kind from holdfast.tasks k where k.run_id = l.run_id offset 0
+    ) as k
+    where l.delay is not null and t.ctid = k.ctid and k.kind = 'step';
 end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map

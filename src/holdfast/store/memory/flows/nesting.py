@@ -62,7 +62,7 @@ class FlowNesting:
         for task in sorted(rows, key=lambda task: _shape(tables, task).runs_kind == "flow"):
             if task.paused or (task.run_id, task.key) not in tables.tasks:
                 continue
-            new = _new_run(tables, task)
+            new = _new_run(tables, now, task)
             use_payloads(tables, new.run_id, [new.input])
             parent = Parent(task.run_id, task.key, "cancel")
             if _shape(tables, task).runs_kind == "workflow":
@@ -158,7 +158,7 @@ def _run_id(task: TaskRow) -> UUID:
     return keyed_run_id(str(task.run_id), f"{task.key}#{task.attempts}")
 
 
-def _new_run(tables: Tables, task: TaskRow) -> NewRun:
+def _new_run(tables: Tables, now: int, task: TaskRow) -> NewRun:
     """Return the run of an attempt: its id is made of the task's key and the attempt."""
     step, flow = _shape(tables, task), tables.runs[task.run_id].new
     assert step.runs is not None
@@ -170,7 +170,7 @@ def _new_run(tables: Tables, task: TaskRow) -> NewRun:
         queue=task.queue,
         priority=task.priority,
         input=_input(tables, task),
-        delay_seconds=_delay(tables, task) or None,
+        delay_seconds=_delay(tables, now, task) or None,
         timeout_seconds=step.timeout,
         retention_seconds=flow.retention_seconds,
         headers=flow.headers,
@@ -185,9 +185,11 @@ def _input(tables: Tables, task: TaskRow) -> str:
     return tables.runs[task.run_id].new.input
 
 
-def _delay(tables: Tables, task: TaskRow) -> float:
+def _delay(tables: Tables, now: int, task: TaskRow) -> float:
     """Return for how many seconds the run of an attempt waits before it begins."""
     step, flow = _shape(tables, task), shape_of(tables, task.run_id).shape
+    due_at = tables.runs[task.run_id].due_at  # of a delayed start
+    before = 0.0 if due_at is None else max(due_at - now, 0) / 1_000_000
     if task.attempts == 1:
-        return float(step.start_delay or 0)
-    return retry_pause(flow, step, task.attempts - 1)
+        return before + (step.start_delay or 0)
+    return before + retry_pause(flow, step, task.attempts - 1)

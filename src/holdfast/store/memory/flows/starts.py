@@ -16,7 +16,6 @@ from holdfast.store.memory.flows.rows import Place, shape_of
 from holdfast.store.memory.flows.shapes import newest_shape
 from holdfast.store.memory.payloads import check_run
 from holdfast.store.memory.rows import END, NEVER, TURN, Parent, ShapeRow
-from holdfast.store.memory.start_rules import postpone_waiting
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Tables
 from holdfast.types import NewRun, Notice, StartedRun
@@ -140,21 +139,10 @@ def insert_flow(tables: Tables, now: int, new: NewRun, parent: Parent | None = N
 
 
 def _start_later(tables: Tables, run_id: UUID, delay: int) -> None:
-    """Move the tasks that a run has at first to the moments from which they may run.
-
-    The same for runs that are steps of it, whose starts and deadlines move too.
-    """
+    """Move the steps that a run has at first to the moments from which they may run."""
     for _, task in tables.tasks_of_run(run_id):
-        if task.kind in ("step", "workflow") and task.visible_at < NEVER:
+        if task.kind == "step" and task.visible_at < NEVER:
             task.visible_at += delay
-    for child_id in tables.children[run_id]:
-        _start_later(tables, child_id, delay)
-        child = tables.runs[child_id]
-        if postpone_waiting(tables, child, delay) or delay <= 0 or child.status != "running":
-            continue
-        child.due_at = (child.due_at or child.created_at) + delay
-        if child.deadline_at is not None:
-            child.deadline_at += delay
 
 
 def _roots(tables: Tables, new: NewRun) -> list[Place]:
