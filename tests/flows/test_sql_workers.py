@@ -236,6 +236,28 @@ def test_a_run_whose_output_would_be_too_large_fails(hand: Hand) -> None:
     assert "the output of the run takes 258 MiB" in run["error"]["message"]
 
 
+def test_what_steps_are_given_is_measured_once(hand: Hand) -> None:
+    """Not in each round of a cascade: it may be much."""
+    hand.define("deep", ("a", []), ("b", []), ("both", ["a", "b"]))
+    for step, before in (("m", "a"), ("n", "m"), ("o", "n")):
+        hand.add("deep", step, [before], step_type="map")
+    run_id = hand.start("deep", None)
+    hand.work("deep")
+    hand.complete(run_id, "b", 1)
+    hand.begin()
+    hand.connection.execute("create table public.measured (step text)")
+    hand.connection.execute(
+        "create or replace function holdfast._overfull_steps(p_steps holdfast._flow_step[])"
+        " returns table (step holdfast._flow_step, run_id uuid, handler text, step_slug text,"
+        " outcome text, is_soft boolean, bytes bigint) language plpgsql as"
+        " 'begin insert into public.measured select u.step_slug from unnest(p_steps) as u; end'"
+    )
+    hand.complete(run_id, "a", [])
+    measured = [row["step"] for row in hand.rows("select step from public.measured")]
+    hand.connection.execute("rollback")
+    assert measured == ["both"]
+
+
 def test_a_condition_about_more_than_jsonb_holds_cannot_be_judged(hand: Hand) -> None:
     """The end of the last element was undone, again and again."""
     hand.define("big", ("list", []))

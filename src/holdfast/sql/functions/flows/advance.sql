@@ -26,6 +26,7 @@ declare
     v_maps holdfast._begun_map[] := '{}';
     v_done holdfast._flow_step[] := '{}';
     v_round record;
+    v_new record;  -- of a round: steps that may begin, and runs that may complete
     v_notices text[];
     v_begun record;
     v_children holdfast._flow_step[];
@@ -39,18 +40,18 @@ begin
         if not exists (
             select from unnest(v_ready) as r where r.step_type = 'map' or r.is_conditional)
         then  -- the most common case
-            select v_singles || coalesce(array_agg((r.run_id, r.handler, r.step_slug)
-                    ::holdfast._flow_step) filter (where r.step_type = 'single'), '{}'),
-                v_done || coalesce(array_agg((r.run_id, r.handler, r.step_slug)
-                    ::holdfast._flow_step) filter (where r.step_type = 'end'), '{}')
-            into v_singles, v_done
+            select coalesce(array_agg((r.run_id, r.handler, r.step_slug)::holdfast._flow_step)
+                    filter (where r.step_type = 'single'), '{}') as singles,
+                coalesce(array_agg((r.run_id, r.handler, r.step_slug)::holdfast._flow_step)
+                    filter (where r.step_type = 'end'), '{}') as done
+            into v_new
             from unnest(v_ready) as r;
         else
             v_round := holdfast._judge_steps(v_ready, v_failures);
-            v_singles := v_singles || v_round.singles;
+            select v_round.singles, v_round.done into v_new;
             v_maps := v_maps || v_round.maps;
             if cardinality(v_round.done) > 0 then
-                select v_done || e.done, v_failures || e.failures into v_done, v_failures
+                select e.done, v_failures || e.failures into v_new.done, v_failures
                 from holdfast._judge_ends(v_round.done) as e;
             end if;
             if v_round.wrong is not null then
@@ -70,11 +71,11 @@ begin
                     p_now, v_round.unmet, 'condition_unmet', v_round.errors) as s;
             end if;
         end if;
-        if cardinality(v_singles) > 0 or cardinality(v_done) > 0 then
+        if cardinality(v_new.singles) > 0 or cardinality(v_new.done) > 0 then
             v_round := holdfast._end_overfull(
-                p_now, v_singles, v_done, v_ends, v_entries, v_failures, v_notices);
-            v_singles := v_round.singles;
-            v_done := v_round.done;
+                p_now, v_new.singles, v_new.done, v_ends, v_entries, v_failures, v_notices);
+            v_singles := v_singles || v_round.singles;
+            v_done := v_done || v_round.done;
             v_ends := v_round.ends;
             v_entries := v_round.entries;
             v_failures := v_round.failures;
