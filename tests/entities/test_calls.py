@@ -391,6 +391,18 @@ async def test_a_retry_makes_no_change_again_that_its_log_lacks(
     await asyncio.gather(*(cut_off(str(number)) for number in range(6)))
 
 
+async def test_a_retry_is_sent_the_answers_to_calls_that_it_makes(
+    store: Store, client: Client
+) -> None:
+    """Fault: it looked for each of them in the log of the entity, up to ten minutes later."""
+    run = await client.start("carts/add_one", "ann")
+    await run.terminate()
+    retry = await client.runs.retry(run.run_id)
+    async with working(store):
+        assert await retry.result(timeout=60) == 1
+    assert "Cart.add_slowly.answer" not in [each.event.key for each in await retry.log()]
+
+
 async def test_a_retry_is_told_of_a_call_that_will_not_be_answered(
     store: Store, worker: Worker, client: Client
 ) -> None:

@@ -49,11 +49,15 @@ class Given(msgspec.Struct, omit_defaults=True):
     state: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class SentCall(msgspec.Struct, forbid_unknown_fields=True):
-    """What the log of a caller has of a call: its id, and the entity's run that was given it."""
+class SentCall(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """What the log of a caller has of a call: its id, and the entity's run that was given it.
+
+    If the run that the caller retries may have sent the call before, `was_sent` is True.
+    """
 
     call_id: str
     entity_run_id: UUID
+    was_sent: bool = False
 
 
 class Method:

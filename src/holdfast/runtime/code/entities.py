@@ -216,7 +216,7 @@ class _Caller:
     async def _answer(self, name: str, call: SentCall) -> msgspec.Raw | str:
         """Wait for the answer to a call; if another run is sent it, look for it there."""
         run = self._run
-        if run.ledger(LostAnswers).has(call.call_id):
+        if run.ledger(LostAnswers).has(call):
             name = f"{name}.answer"
             step: Step[..., Any] = Step(_look, name=name, retry=_LOOKS)
             return cast("str", await run.ledger(Steps).call(step, name, (call,), {}))
@@ -254,8 +254,9 @@ def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str | SentC
         signal = NewSignal(
             new.run_id, method.name, encode(payload), call_id, update=True, reply_to=reply_to
         )
-        _, run_id = await ACCESS.get().deliver(new, signal, new.run_id)
-        return SentCall(call_id, run_id)
+        outcome, run_id = await ACCESS.get().deliver(new, signal, new.run_id)
+        was_sent = outcome == "duplicate" and call_id != step.idempotency_key
+        return SentCall(call_id, run_id, was_sent)
 
     return send
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast.definitions.entities import SentCall
 from holdfast.events import SIGNAL_RECEIVED, read_signal
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.types import UPDATE_REPLY, Event
@@ -18,10 +19,10 @@ class _Answer(msgspec.Struct):
 class LostAnswers(Ledger):
     """Which answers of entities were copied from the log of another run, and how far it goes."""
 
-    __slots__ = ("_copied", "_history", "_own", "_until")
+    __slots__ = ("_copied", "_history", "_until")
 
     def __init__(self, run: Run) -> None:
-        self._history, self._own = run.history, f"{run.info.run_id}/"
+        self._history = run.history
         self._until, self._copied = 0, frozenset[str | None]()
 
     def copy(self, events: Sequence[Event], until: int) -> None:
@@ -33,15 +34,15 @@ class LostAnswers(Ledger):
             _answered(each.input) for each in answers if each.signal_name == UPDATE_REPLY
         )
 
-    def has(self, call_id: str) -> bool:
-        """Return True if this run is not sent the answer to the call that its code has just made.
+    def has(self, call: SentCall) -> bool:
+        """Return True if this run may not be sent the answer to the call that it has just made.
 
-        The call is a copy, or has the id of one that the log of its maker lacks: the run that made
-        it has the answer, or will be sent it.
+        The call is a copy, or the entity had it before: the run that sent it has the answer, or
+        will be sent it.
         """
-        if not self._until or call_id in self._copied:
+        if not self._until or call.call_id in self._copied:
             return False
-        return self._history.position < self._until or not call_id.startswith(self._own)
+        return self._history.position < self._until or call.was_sent
 
 
 def _answered(payload: msgspec.Raw | str) -> str | None:
