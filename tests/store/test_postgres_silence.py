@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from clocks import START_AT, PostgresClock, ThoroughStore
 from contract.actors import SECOND, ManualWorker, lease_of, start
+from contract.test_schedules_of_code import CHANGED, A, B, ensure, heard
 from scene import Scene
 
 HOUR = 3600 * SECOND
@@ -67,6 +68,28 @@ async def test_setting_the_clock_makes_no_worker_silent(
     assert await bob.claims() == []
     assert (await ann.beat(lease_of(task))).lost == []
     assert await reap(scene) == []
+
+
+@pytest.mark.parametrize("is_judged", [False, True])
+async def test_older_code_that_starts_first_after_a_restart_of_the_server_does_not_count(
+    scene: Scene, clock: PostgresClock, ann: ManualWorker, bob: ManualWorker, is_judged: bool
+) -> None:
+    """Fault: it paused what only the newer code has, whose workers were on their way back."""
+    restart = "select extract(epoch from pg_postmaster_start_time())::float8"
+    back_at = round(float(await scene.value(restart)) * SECOND)
+    await clock.advance_to(back_at - 100 * SECOND)
+    await ensure(scene.store, A, B)
+    await ensure(scene.store, CHANGED)
+    await heard(scene.store, ann, back_at - 100 * SECOND)
+    await clock.advance_to(back_at + SECOND)
+    if is_judged:  # the worker of the newer code, by one of the older code
+        await heard(scene.store, bob, back_at + SECOND)
+        await scene.store.reap_workers(worker_ids=["ann"])
+        await clock.advance_to(back_at + 20 * SECOND)
+        await heard(scene.store, bob, back_at + SECOND)
+    assert (await ensure(scene.store, A, B, starting=True)).status == "superseded"
+    await clock.advance_to(back_at + 601 * SECOND)
+    assert (await ensure(scene.store, A, B, starting=True)).status == "written"
 
 
 async def test_a_beat_that_a_reaper_waits_for_keeps_the_worker(

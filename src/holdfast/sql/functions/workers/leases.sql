@@ -260,7 +260,8 @@ $$;
 -- Return true if silence proves that code of an app is gone: one of its workers was heard for 90
 -- seconds without a gap. After an absence of the database none was, and code that was not heard may
 -- be back. A worker that starts and a sweep cannot wait for so long: they believe the silence
--- unless a worker had a gap since. A worker without handlers may be one of any app.
+-- unless a worker had a gap since, or the server was started, or took over from another that wrote
+-- until then, ten minutes ago or less. A worker without handlers may be one of any app.
 -- Locks nothing. Called by declare_alerts, declare_subscriptions and ensure_schedules.
 create or replace function holdfast._can_tell_gone(
     p_app text, p_now timestamptz, p_starting boolean
@@ -270,7 +271,9 @@ as $$
     select coalesce(bool_or(holdfast._is_heard_without_gap(w.worker_id, p_now, 90))
         or (p_starting
             or bool_or(w.ends_at is not null and holdfast._is_heard(w.heard_at, p_now, 45)))
-        and not bool_or(w.heard_since > greatest(w.started_at, p_now - interval '90 seconds')),
+        and not bool_or(w.heard_since > greatest(w.started_at, p_now - interval '90 seconds'))
+        and greatest(pg_postmaster_start_time(), pg_last_xact_replay_timestamp())
+            not between p_now - interval '10 minutes' and p_now,
         true)
     from holdfast.workers w
     where w.handlers = '{}' or exists (
