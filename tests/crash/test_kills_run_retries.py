@@ -24,6 +24,34 @@ async def nonces(client: Client, run: Run) -> dict[str, str]:
     return {each.key or "": json.loads(each.details or "")["result"]["nonce"] for each in done}
 
 
+async def test_a_worker_killed_at_every_point_starts_no_child_of_an_attempt_twice(
+    fleet: Fleet, server: EmbeddedServer
+) -> None:
+    """The attempts take the child over from each other, and the last one gets its result."""
+    async with Client(server.url) as client:
+        started: list[str] = []
+
+        async def start(queue: str) -> RunHandle[object]:
+            number = len(started)
+            started.append(queue)
+            key = str(number)
+            return await client.start("crash/lets_go", (number, queue), key=key, queue=queue)
+
+        points = await kill_at_every_point(fleet, start)
+        parents = dict[str, list[Run]]()
+        async for run in client.runs.iterate(names="crash/lets_go", payloads=True):
+            parents.setdefault(run.key or "", []).append(run)
+        children = [run async for run in client.runs.iterate(names="crash/let_go", payloads=True)]
+        assert len(children) == len(parents) == len(started), "a child was started twice"
+        for child in children:
+            [last, *before] = parents[str(child.input)]
+            assert (last.status, child.status) == ("completed", "completed")
+            assert [run.status for run in before] == ["continued", "continued"]
+            assert last.output == child.output
+    check_nothing_is_queued(server)
+    assert points > 8, "the worker makes more calls than that: the switch does not work"
+
+
 async def test_a_worker_killed_at_every_point_loses_no_attempt_and_makes_none_twice(
     fleet: Fleet, server: EmbeddedServer, ledger: Path
 ) -> None:

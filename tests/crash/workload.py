@@ -112,6 +112,21 @@ async def retried(ctx: Context, n: int) -> list[str]:
 
 
 @app.workflow
+async def let_go(ctx: Context, n: int) -> list[str]:
+    """Do the work of a child that outlives the attempts of its parent."""
+    return [(await act(f"let go {n} {i}"))["nonce"] for i in range(2)]
+
+
+@app.workflow(retry=Retry(attempts=4, base="50ms", jitter=0))
+async def lets_go(ctx: Context, work: tuple[int, str]) -> list[str]:
+    """Fail twice beside a child that goes its own way, and wait for it."""
+    n, queue = work
+    child = await ctx.start_child(let_go, n, queue=queue)
+    await wobble(n)
+    return await child.result()
+
+
+@app.workflow
 async def signalled(ctx: Context, n: int) -> list[str]:
     """Take three signals, a step after each."""
     nonces: list[str] = []
