@@ -555,8 +555,9 @@ class ActivityTimedOut(ActivityFailed):
 class ChildFailed(CallFailed):
     """A child run did not complete: `status` says how it ended, `child_run_id` which it is.
 
-    `status` is "failed", "cancelled", "timed_out", "terminated", or "refused" if it could not be
-    started.
+    `status` is "failed", "cancelled", "timed_out", "terminated", "refused" if it could not be
+    started, or "deleted" if it was deleted before a retry of its parent, so that nobody knows how
+    it ended.
     """
 
     kind = "child"

@@ -206,6 +206,27 @@ async def wait_for_own(ctx: Context, name: str) -> str:
     return await child.result()
 
 
+@app.workflow(retention=0.001)
+async def ship_briefly(ctx: Context, name: str) -> str:
+    return await work(name)
+
+
+@app.workflow
+async def forget_at_once(ctx: Context, name: str) -> str:
+    await ctx.start_child(ship_briefly, name)
+    return await pay()
+
+
+@app.workflow
+async def wait_at_once(ctx: Context, name: str) -> str:
+    child = await ctx.start_child(ship_briefly, name)
+    await pay()
+    try:
+        return await child.result()
+    except ChildFailed as failure:
+        return failure.status
+
+
 @app.workflow
 async def in_a_handler(ctx: Context, name: str) -> str:
     try:
@@ -339,6 +360,20 @@ async def test_a_child_that_continues_as_new(store: Store, client: Client) -> No
     assert {service.asked[f"part {part}"] for part in range(4)} == {1}
 
 
+@pytest.mark.parametrize("name", ["forget_at_once", "wait_at_once"])
+async def test_a_child_that_was_deleted_is_not_started_again(
+    store: Store, client: Client, name: str
+) -> None:
+    async with working(app, store):
+        run_id = await start_and_fail(client, name)
+        service.gate("a").set()
+        await eventually(lambda: _all_ended(client))
+        await eventually(lambda: _is_deleted(client, run_id))
+        retry = await retried(client, run_id)
+        assert await retry.result(timeout=WAIT) == ("paid" if "forget" in name else "deleted")
+    assert service.asked["a"] == 1
+
+
 async def test_many_children(store: Store, client: Client) -> None:
     async with working(app, store):
         run_id = await start_and_fail(client, "many", "a-0")
@@ -426,6 +461,11 @@ async def test_a_run_that_was_cancelled(store: Store, client: Client) -> None:
 
 async def _awaits(client: Client, run_id: UUID) -> bool:
     return (await client.runs.get(run_id)).state == "waiting"
+
+
+async def _is_deleted(client: Client, parent_id: UUID) -> bool:
+    await client.retention.sweep()
+    return not (await client.runs.list(parent=parent_id)).runs
 
 
 async def _has_ended(client: Client, run_id: UUID) -> bool:

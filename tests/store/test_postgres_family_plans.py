@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 from contract.commands import activity, approval, child, command
-from scene import Scene, yielded
+from scene import Scene
 from scene import turn as turn_part
 from test_postgres_plans import Meter, Reading, seed
 
@@ -55,7 +55,10 @@ class Family:
         tasks = await self.claim(count)
         ids = [task.run_id for task in tasks]
         half, most = count // 2, count * 3 // 4
-        await self.commit(*(yielded(task, "packed") for task in tasks[half:]))
+        sent = {"run_id": str(run_id), "signal_name": "here", "input": None}
+        signals = [command("SignalSent", "s", **sent, signal_id=str(task.run_id)) for task in tasks]
+        parts = zip(tasks[half:], signals, strict=False)
+        await self.commit(*(ordering(task, 1, one, touches=(run_id,)) for task, one in parts))
         await self.commit(*(ended(task, 1, run_id) for task in tasks[:half]))
         await self.read("decide_approval", run_id, "approve", "d-1", True)
         await self.read("list_approvals", run_id, 10)
@@ -66,7 +69,7 @@ class Family:
             command("ChildCancelRequested", call, child_run_id=str(child_id), reason=None)
             for call, child_id in zip(calls[most:], ids[most:], strict=True)
         ]
-        length = 1 + len(orders) + half + 1
+        length = 1 + len(orders) + count + 1
         await self.commit(ordering(parent, length, *cancels, touches=tuple(ids[most:])))
         await self.read("newest_runs", ids)
         await self.read("find_reply", run_id, "1")

@@ -13,11 +13,13 @@ from holdfast.store.port import Store
 from holdfast.types import (
     ANY_END,
     ClaimedTask,
+    DeclaredRules,
     Event,
     Finish,
     Fork,
     RetryPlan,
     RunFilter,
+    StartRules,
     TurnCommit,
 )
 
@@ -367,3 +369,42 @@ async def test_a_retry_that_has_ended_is_not_told(store: Store, ann: ManualWorke
     await ann.finish_with(await ann.take())
     await ann.finish(task)
     assert await log_types(store, new_id) == [*TAKEN, "WorkflowCompleted"]
+
+
+async def test_a_child_that_was_deleted_is_not_started_again(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """The retry is told that nobody knows how it ended."""
+    run_id, task = await let_go(store, ann, kind="workflow", retention=1.0)
+    await ann.finish(task)
+    await clock.advance(2)
+    assert (await store.sweep_runs()).deleted == 1
+    assert await store.retry_plan(run_id) == RetryPlan(kept=("child",))
+    new_id = await retry(store, run_id)
+    assert await log_types(store, new_id) == [*TAKEN, "ChildFailed"]
+    assert details((await log(store, new_id))[-1]) == {
+        "child_run_id": str(task.run_id),
+        "status": "deleted",
+        "error": {
+            "kind": "holdfast.errors.RunNotFound",
+            "message": f"run {task.run_id} was deleted before this retry",
+        },
+    }
+    last = await retry_of_failed(store, ann, new_id)
+    assert await log_types(store, last) == [*TAKEN, "ChildFailed", "WorkflowForked"]
+
+
+async def test_a_child_that_a_rule_may_have_refused_is_started_again(
+    store: Store, ann: ManualWorker
+) -> None:
+    """The run ended with the commit that asked for it, and was not told of the refusal."""
+    rules = StartRules(throttle_limit=1, throttle_period_seconds=10.0, throttle_excess="refuse")
+    await store.declare_start_rules([DeclaredRules("pack", 1, rules)])
+    await start(store, name="pack", queue="slow")
+    run_id, child_id = await start(store), uuid4()
+    turn = await ann.take()
+    close = {"parent_close": "abandon", "kind": "workflow"}
+    await fail(ann, turn, child(child_id, workflow_name="pack", queue="slow", **close))
+    assert child_id not in await store.get_runs([child_id])
+    new_id = await retry(store, run_id)
+    assert await log_types(store, new_id) == ["WorkflowStarted", "WorkflowForked"]

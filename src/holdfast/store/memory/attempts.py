@@ -13,7 +13,7 @@ from holdfast.store.memory import children, details
 from holdfast.store.memory.builds import set_build
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.forks import NEVER_COPIED, forked, forked_events, write_log
-from holdfast.store.memory.left_children import left_children, left_keys, take_over_children
+from holdfast.store.memory.left_children import left_children, take_over_children
 from holdfast.store.memory.retries import Fatal
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Tables
@@ -52,6 +52,6 @@ def continue_run(tables: Tables, now: int, run_id: UUID, event: Event) -> list[N
     entries = [each.event for each in log]
     left = left_children(tables, run_id, entries, fatal)
     take_over_children(tables, left, run_id, new.run_id)
-    events = forked_events(entries, fatal, _LEFT_OUT, left_keys(tables, left))
+    events = forked_events(entries, fatal, _LEFT_OUT, left.keys(tables))
     write_log(tables, run_id, new.run_id, [*events, told])
     return [Notice(WORK_TOPIC, row.queue)]

@@ -38,7 +38,7 @@ from holdfast.store.memory.builds import set_build
 from holdfast.store.memory.children import successor
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.large_payloads import share_payloads
-from holdfast.store.memory.left_children import hear, left_children, left_keys, take_over_children
+from holdfast.store.memory.left_children import Left, hear, left_children, take_over_children
 from holdfast.store.memory.payloads import check_fork, is_unreadable
 from holdfast.store.memory.retries import Fatal, made_again, without_failures
 from holdfast.store.memory.rows import EventRow, RunRow
@@ -99,12 +99,12 @@ class MemoryForks(Part):
                 return "bad_index", []
             until = len(log) if fork.until is None else fork.until
             events = [row.event for row in log[:until]]
-            fatal, left = None, dict[UUID, str]()
+            fatal, left = None, Left()
             if fork.retry:
                 fatal = made_again(events, origin.error, failed_steps=fork.failed_steps)
                 left = left_children(tables, fork.run_id, events, fatal)
             never = _LEFT_OUT if fork.retry else NEVER_COPIED
-            events = forked_events(events, fatal, never, left_keys(tables, left))
+            events = forked_events(events, fatal, never, left.keys(tables))
             keys = {event.key for event in events if event.type in _REPLACEABLE}
             if not fork.results.keys() <= keys:
                 return "unknown_key", []
@@ -124,7 +124,7 @@ class MemoryForks(Part):
                 continue_streams(tables, fork.run_id, new.run_id)
             take_over_children(tables, left, fork.run_id, fork.new_run_id)
             write_log(tables, fork.run_id, fork.new_run_id, [*events, told])
-            notices = hear(tables, now, list(left))
+            notices = hear(tables, now, fork.new_run_id, left)
             return "forked", [Notice(WORK_TOPIC, tables.runs[fork.new_run_id].queue), *notices]
 
     async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
@@ -134,7 +134,7 @@ class MemoryForks(Part):
                 return RetryPlan()
             events = [row.event for row in tables.logs[run_id]]
             fatal = made_again(events, run.error, failed_steps=failed_steps)
-            left = left_keys(tables, left_children(tables, run_id, events, fatal))
+            left = left_children(tables, run_id, events, fatal).keys(tables)
             copy = forked_events(events, fatal, left=left)
             kept = {each.key for each in copy if each.type in _ENDED} | left
             keys = [

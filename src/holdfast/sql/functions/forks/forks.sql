@@ -81,7 +81,8 @@ begin
                     array[p_run_id], array[json_build_object('run_id', p_new_run_id)]);
             end if;
             notices := array[array['work', v_origin.queue]]
-                || holdfast._hear_children(holdfast.now(), v_children);
+                || holdfast._hear_children(
+                    holdfast.now(), p_new_run_id, v_again, v_children);
         end if;
     exception
         when sqlstate 'HF002' then  -- of _readable: nothing of the fork was written
@@ -320,7 +321,8 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
 -- first `seen` events (in the order in which the code saw them) only results, other failures, the
 -- commands that they end, signals, decisions, patches, a cancel and what says of earlier copies are
 -- kept. Anywhere, a timer
--- around such a call that had not fired is left out. Called by _forked_events and _left_children.
+-- around such a call that had not fired is left out. Called by _forked_events and
+-- _open_child_calls.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
 ) returns setof holdfast.events

@@ -1,12 +1,29 @@
 -- Children that a run has let go: its retry takes them over, so that none is started twice.
 
--- Return the children that the retry of a run takes over: those with the close policy 'abandon'
--- that the run has not asked to stop, and of whose end its log does not tell. Of a child that
--- continued as new, all runs. p_until and p_again are those of _forked_events. Locks nothing.
--- Called by fork_run, retry_plan and _take_over_children.
+-- Return the calls of a run that started a child of whose end its log does not tell, and which it
+-- has not asked to stop, without those that a retry makes again. p_until and p_again are those of
+-- _forked_events. Locks nothing. Called by _left_children and _gone_children.
+create or replace function holdfast._open_child_calls(p_run_id uuid, p_until int, p_again json)
+returns table (key text, details json)
+language plpgsql stable
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select e.key, e.details from holdfast._untried_events(p_run_id, p_until, p_again) as e
+    where e.event_type = 'ChildStarted' and e.key not in (
+        select o.key from holdfast.events o
+        where o.run_id = p_run_id
+            and o.event_type in ('ChildCompleted', 'ChildFailed', 'ChildCancelRequested'));
+end $$;
+
+-- Return the children that the retry of a run takes over: those with the close policy 'abandon' of
+-- calls that are open. Of a child that continued as new, all runs. Locks nothing. Called by
+-- fork_run, retry_plan and _take_over_children.
 create or replace function holdfast._left_children(p_run_id uuid, p_until int, p_again json)
 returns table (run_id uuid, key text, status text)
 language plpgsql stable
+set enable_nestloop = off
 as $$
 #variable_conflict use_column
 begin
@@ -14,16 +31,33 @@ begin
     select r.run_id, r.parent_key, r.status
     from holdfast.runs r
     where r.parent_run_id = p_run_id and r.parent_close = 'abandon' and r.parent_key in (
-        select e.key from holdfast._untried_events(p_run_id, p_until, p_again) as e
-        where e.event_type = 'ChildStarted'
-        except
-        select e.key from holdfast.events e
-        where e.run_id = p_run_id
-            and e.event_type in ('ChildCompleted', 'ChildFailed', 'ChildCancelRequested'));
+        select c.key from holdfast._open_child_calls(p_run_id, p_until, p_again) as c);
+end $$;
+
+-- Return the children of open calls that a run has let go, and that were deleted after their end,
+-- but for calls of p_left: nobody knows how they ended. A child that a rule may have refused in the
+-- commit that ended the run is not among them, nor is one that may not be of a workflow. Locks
+-- nothing. Called by _with_left.
+create or replace function holdfast._gone_children(
+    p_run_id uuid, p_until int, p_again json, p_left text[]
+) returns table (key text, run_id uuid)
+language plpgsql stable
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select c.key, (c.details ->> 'child_run_id')::uuid
+    from holdfast._open_child_calls(p_run_id, p_until, p_again) as c
+    where c.details ->> 'parent_close' = 'abandon' and c.details ->> 'kind' = 'workflow'
+        and c.key not in (select u.key from unnest(p_left) as u (key))
+        and not holdfast._has_run((c.details ->> 'child_run_id')::uuid)
+        and not exists (
+            select from holdfast.start_rules s where s.name = c.details ->> 'workflow_name');
 end $$;
 
 -- Let a retry take over the children that its origin has let go: it is told of their ends from now
--- on. `again` is p_again with the keys of their calls (`left`), `children` are their runs.
+-- on. `again` is p_again with the keys of their calls (`left`), and with those that are not there
+-- any more, by key (`gone`); `children` are their runs.
 -- Locks: rows of runs that the origin started. Called by fork_run and _copy_attempts.
 create or replace function holdfast._take_over_children(
     p_run_id uuid, p_new_run_id uuid, p_until int, p_again json,
@@ -31,6 +65,8 @@ create or replace function holdfast._take_over_children(
 )
 language plpgsql
 as $$
+declare
+    v_keys text[];
 begin
     with taken as (
         update holdfast.runs r set parent_run_id = p_new_run_id
@@ -41,31 +77,54 @@ begin
         where r.ctid = f.ctid
         returning r.run_id, r.parent_key, r.status
     )
-    select array_agg(t.run_id order by t.run_id), holdfast._with_left(p_again,
-        array_agg(t.parent_key) filter (where t.status <> 'continued'))
-    into children, again
+    select array_agg(t.run_id order by t.run_id),
+        array_agg(t.parent_key) filter (where t.status <> 'continued')
+    into children, v_keys
     from taken t;
+    again := holdfast._with_left(p_run_id, p_until, p_again, v_keys);
 end $$;
 
--- Return what a retry makes again, with the keys of the calls whose children it takes over. Called
--- by _take_over_children and retry_plan.
-create or replace function holdfast._with_left(p_again json, p_keys text[]) returns json
-language sql immutable
-return case when p_keys is null then p_again
-    else (left(p_again::text, -1) || ',"left":' || array_to_json(p_keys) || '}')::json end;
+-- Return what a retry makes again, with the keys of the calls whose children it takes over, or that
+-- are not there any more; see _take_over_children. Called by _take_over_children and retry_plan.
+create or replace function holdfast._with_left(
+    p_run_id uuid, p_until int, p_again json, p_keys text[]
+) returns json
+language plpgsql stable
+as $$
+declare
+    v_gone json;
+begin
+    select json_object_agg(g.key, g.run_id), coalesce(p_keys, '{}') || array_agg(g.key)
+    into v_gone, p_keys
+    from holdfast._gone_children(p_run_id, p_until, p_again, p_keys) as g;
+    return case when p_keys is null or p_keys = '{}' then p_again
+        else (left(p_again::text, -1) || ',"left":' || array_to_json(p_keys) || ',"gone":'
+            || coalesce(v_gone, '{}') || '}')::json end;
+end $$;
 
 -- Tell a retry what the children that it has taken over have sent to the runs that it retries, and
--- how those have ended that did so meanwhile. A signal that its log has is not sent again. Returns
--- (topic, payload) notices.
--- Locks: expects the turn rows of the children locked; then as _send_signals and _tell_parents.
--- Called by fork_run.
-create or replace function holdfast._hear_children(p_now timestamptz, p_children uuid[])
-returns text[]
+-- how those have ended that did so meanwhile, or that they are not there any more. A signal that
+-- its log has is not sent again. Returns (topic, payload) notices.
+-- Locks: expects the turn rows of the children locked; then as _send_signals and _tell_parents;
+-- events. Called by fork_run.
+create or replace function holdfast._hear_children(
+    p_now timestamptz, p_run_id uuid, p_again json, p_children uuid[]
+) returns text[]
 language plpgsql
 as $$
 declare
     v_sent record;
+    v_gone record;
 begin
+    for v_gone in
+        select g.key, g.value as run_id from json_each_text(p_again -> 'gone') as g order by g.key
+    loop
+        perform holdfast._append(p_now, p_run_id, 'ChildFailed', json_build_object(
+            'child_run_id', v_gone.run_id, 'status', 'deleted', 'error', json_build_object(
+                'kind', 'holdfast.errors.RunNotFound',
+                'message', format('run %s was deleted before this retry', v_gone.run_id))),
+            v_gone.key);
+    end loop;
     if p_children is null then
         return null;
     end if;
@@ -96,8 +155,8 @@ as $$
 begin
     return coalesce((
         select r.parent_run_id from holdfast.runs r
-        where r.run_id = p_sender and r.parent_close = 'abandon' and exists (
-            select from holdfast.runs t where t.run_id = p_target and t.status <> 'running')
+        where r.run_id = p_sender and r.parent_close = 'abandon'
+            and (select t.status from holdfast.runs t where t.run_id = p_target) <> 'running'
             and exists (
                 select from holdfast._forks_since_child(r.parent_run_id, r.parent_key) as f
                 where f.run_id = p_target)), p_target);

@@ -26,7 +26,7 @@ begin
         return;
     end if;
     v_again := holdfast._made_again(p_run_id, v_until, p_failed_steps);
-    v_again := holdfast._with_left(v_again, (
+    v_again := holdfast._with_left(p_run_id, v_until, v_again, (
         select array_agg(c.key) from holdfast._left_children(p_run_id, v_until, v_again) as c
         where c.status <> 'continued'));
     return query
