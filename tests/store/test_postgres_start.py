@@ -8,7 +8,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 import pytest
-from contract.actors import ManualWorker, get, new_run
+from contract.actors import ManualWorker, get, log_types, new_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scene import Scene
@@ -117,6 +117,33 @@ async def test_a_batch_may_leave_values_out(scene: Scene, parameter: str, array:
     assert await start_batch(scene, PLAIN | {parameter: array}) == 2
 
 
+@pytest.mark.parametrize("again", [(1, 2), (1, 1), (0, 2), (0, 1)])
+async def test_a_batch_leaves_runs_that_exist_as_they_are(
+    scene: Scene, again: tuple[int, int]
+) -> None:
+    ids = sorted(uuid7() for _ in range(3))
+    first, second = ([ids[0], ids[1]], [ids[place] for place in again])
+    start = (
+        "select run_id, created from holdfast.start_runs($1, array['shop/a', 'shop/a'], $2,"
+        " p_queues => array['q', 'q'], p_priorities => array[2, 2],"
+        " p_retentions => array[5, 5])"
+    )
+    fetch = scene.watcher.connection.fetch
+    assert [row["created"] for row in await fetch(start, first, ["1", "1"])] == [True, True]
+    found = await fetch(start, second, ["2", "2"])
+    assert [tuple(row) for row in found] == [(each, each == ids[2]) for each in second]
+    for run_id in {*first, *second}:
+        assert (await get(scene.store, run_id)).input == ("2" if run_id == ids[2] else "1")
+        assert await log_types(scene.store, run_id) == ["WorkflowStarted"]
+        assert (await rows_of(scene, run_id))[2] is not None
+
+
+async def test_a_plain_batch_heeds_limits(scene: Scene) -> None:
+    await scene.value("select holdfast.set_limit('queue', 'q', 'concurrency', 1)")
+    assert await start_batch(scene, PLAIN) == 2
+    assert await scene.value("select count(limit_keys) from holdfast.tasks") == 2
+
+
 async def test_key_finds_the_run_that_sql_started(scene: Scene) -> None:
     """B5."""
     start = "select holdfast.start_run('shop/order', $1, p_key => '7')"
@@ -203,7 +230,8 @@ async def test_a_run_is_the_same_whether_it_is_started_alone_or_with_others(scen
         headers={"traceparent": "00-ab"},
         waiter="client/1",
     )
-    for run in (every, new_run()):
+    plain = new_run(queue="gpu", priority=0, retention_seconds=86_400.0)
+    for run in (every, plain, new_run()):
         alone = msgspec.structs.replace(run, run_id=uuid7())
         first, second = (msgspec.structs.replace(run, run_id=uuid7()) for _ in range(2))
         await scene.watcher.connection.execute("set holdfast.fake_now = '2030-01-01'")

@@ -69,14 +69,15 @@ return (holdfast._is_workflow(p_name) and (p_queue is null or holdfast._is_name(
     and holdfast._are_start_values(p_run_id, p_input, p_version, p_key, p_priority, p_start_at,
         p_delay, p_timeout, p_retention, p_tags, p_headers, p_waiter)) is true;
 
--- Refuse runs to start that have a value that _is_start does not allow; the parameters are those of
--- start_runs. Most runs of a call have the names of the first one, which are checked once. Called
--- by start_one, start_runs, start_flows, _check_schedule_target and _check_subscription.
+-- Return true if runs to start are plain as _are_plain_starts says. Refuse those that have a value
+-- that _is_start does not allow; the parameters are those of start_runs. Most runs of a call have
+-- the names of the first one, which are checked once. Called by start_one, start_runs, start_flows,
+-- _check_schedule_target and _check_subscription.
 create or replace function holdfast._check_starts(
     p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
     p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
     p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[], p_waiters text[]
-) returns void
+) returns boolean
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
 as $$
@@ -89,7 +90,7 @@ begin
         p_waiters) = 0 and holdfast._are_plain_starts(
         p_run_ids, p_names, p_inputs, p_queues, p_priorities, p_retentions)
     then
-        return;
+        return true;
     end if;
     perform holdfast._check_given('the run ids', p_run_ids is not null);
     select u.* into v_run from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
@@ -118,4 +119,5 @@ begin
         perform holdfast._check_texts('headers', 'object', v_run.headers);
         perform holdfast._check_id('a waiter', v_run.waiter);
     end if;
+    return false;
 end $$;

@@ -1,7 +1,8 @@
 -- Names of workflows, with and without their apps, and handlers.
 
 -- Return the handler of a run's turn: what a worker must have to claim it. Called by start_one,
--- _start_runs, _continue_runs, _start_fork, _merge_debounced, _build_of_start and move_to_build.
+-- _start_plain_runs, _start_runs, _continue_runs, _start_fork, _merge_debounced, _build_of_start
+-- and move_to_build.
 create or replace function holdfast._turn_handler(p_name text, p_version int, p_build text)
 returns text
 language sql immutable

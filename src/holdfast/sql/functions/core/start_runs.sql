@@ -188,6 +188,7 @@ as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
+    v_plain boolean;
     v_created uuid[];
 begin
     if cardinality(p_run_ids) = 1 and cardinality(p_names) = 1 then
@@ -198,7 +199,7 @@ begin
             p_outcomes);
         return;
     end if;
-    perform holdfast._check_starts(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
+    v_plain := holdfast._check_starts(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
         p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
         p_waiters);
     if p_rules is not null or exists (
@@ -210,17 +211,25 @@ begin
             p_headers, p_waiters, p_rules, p_outcomes);
         return;
     end if;
-    v_created := holdfast._start_runs(v_now, p_run_ids, p_names, p_inputs, p_versions, p_keys,
-        p_queues, p_priorities,
-        case when num_nulls(p_start_ats, p_delays) = 2
-            then array_fill(v_now, array[cardinality(p_run_ids)])
-            else array(
-                select coalesce(holdfast._moment(u.start_at),
-                    v_now + coalesce(u.delay, 0) * interval '1 second')
-                from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
-                    as u (run_id, start_at, delay, place)
-                order by u.place) end,
-        p_timeouts, p_retentions, p_tags, p_headers);
+    if (v_plain and cardinality(p_run_ids) = all (array[cardinality(p_queues),
+        cardinality(p_priorities), cardinality(p_retentions)])) is true
+        and holdfast._start_plain_runs(
+            v_now, p_run_ids, p_names[1], p_inputs, p_queues[1], p_priorities, p_retentions)
+    then
+        v_created := p_run_ids;
+    else
+        v_created := holdfast._start_runs(v_now, p_run_ids, p_names, p_inputs, p_versions, p_keys,
+            p_queues, p_priorities,
+            case when num_nulls(p_start_ats, p_delays) = 2
+                then array_fill(v_now, array[cardinality(p_run_ids)])
+                else array(
+                    select coalesce(holdfast._moment(u.start_at),
+                        v_now + coalesce(u.delay, 0) * interval '1 second')
+                    from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
+                        as u (run_id, start_at, delay, place)
+                    order by u.place) end,
+            p_timeouts, p_retentions, p_tags, p_headers);
+    end if;
     if p_waiters is not null then
         perform holdfast._register_waiters(p_run_ids, p_waiters);
     end if;
@@ -241,6 +250,43 @@ begin
         select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
     ) as r
     order by u.ord;
+end $$;
+
+-- Start runs of one workflow with no options but these. Returns false, and starts nothing, if an id
+-- exists, or if there are builds or limits. No id is looked up first: for two runs that costs more
+-- than the subtransaction, which undoes the inserts if one exists.
+-- Locks: the ids, in order. Called by start_runs.
+create or replace function holdfast._start_plain_runs(
+    p_now timestamptz, p_run_ids uuid[], p_name text, p_inputs json[], p_queue text,
+    p_priorities int[], p_retentions float8[]
+) returns boolean
+language plpgsql
+as $$
+begin
+    if exists (select from holdfast.builds) or exists (select from holdfast.limits) then
+        return false;
+    end if;
+    begin
+        with started as (
+            insert into holdfast.runs (
+                run_id, name, version, queue, priority, input, retention, created_at)
+            select u.run_id, p_name, 1, p_queue, u.priority, coalesce(u.input, 'null'),
+                u.retention * interval '1 second', p_now
+            from unnest(p_run_ids, p_inputs, p_priorities, p_retentions)
+                as u (run_id, input, priority, retention)
+            order by u.run_id
+            returning run_id, priority
+        ), logged as (
+            insert into holdfast.events (run_id, idx, event_type, at)
+            select s.run_id, 0, 'WorkflowStarted', p_now from started s
+        )
+        insert into holdfast.tasks (run_id, queue, handler, priority, visible_at)
+        select s.run_id, p_queue, holdfast._turn_handler(p_name, 1, null), s.priority, p_now
+        from started s;
+    exception when unique_violation then
+        return false;
+    end;
+    return true;
 end $$;
 
 -- Start many runs, top ones or children: the arrays are those of start_runs, with moments, and of
