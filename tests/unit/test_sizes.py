@@ -50,7 +50,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("constructor", "worker/runs.py Runs.__init__"): PARTS,
     ("constructor", "worker/worker.py Worker.__init__"): OPTIONS,
     ("function", "cli/commands/server.py server"): OPTIONS,
-    ("function", "cli/framework.py global_options"): OPTIONS,
     ("function", "server/pages/runs.py list_page"): PAGE,
     ("module", "client/client.py"): GROUP,
     ("module", "client/runs.py"): GROUP,

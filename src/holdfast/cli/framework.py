@@ -38,7 +38,7 @@ class Command(WholeSentence):
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += global_options(hidden=True)
+        self.params += global_options()
         self.examples = tuple(examples)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -57,7 +57,7 @@ class Group(WholeSentence, click.Group):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.params += global_options(hidden=True)
+        self.params += global_options()
         self.sources = sources or {}
         self.examples = tuple(examples)
 
@@ -176,59 +176,52 @@ def sources(module: str, *commands: str) -> CommandSource:
     return {name: f"{module}:{fn or name.replace('-', '_')}" for name, _, fn in named}
 
 
-def global_options(*, hidden: bool) -> list[click.Parameter]:
-    """Return the options that every command accepts."""
+def global_options() -> list[click.Parameter]:
+    """Return the options that every command accepts; only the outermost group shows them."""
 
-    def make(*names: str, help: str, **kwargs: Any) -> click.Option:
+    def make(shown: str, help: str, **settings: Any) -> click.Option:
+        names, settings = _declaration(shown, settings)
         return click.Option(
-            names, help=help, hidden=hidden, expose_value=False, callback=change, **kwargs
+            names, help=help, hidden=True, expose_value=False, callback=change, **settings
         )
 
     return [
         make(
-            "--database",
-            metavar="URL",
-            multiple=True,
-            help="The database. Default: $HOLDFAST_DATABASE_URL, then $DATABASE_URL, "
+            "--database URL...",
+            "The database. Default: $HOLDFAST_DATABASE_URL, then $DATABASE_URL, "
             "then the embedded PostgreSQL. Several, if they are shards of one engine: give it for "
             "each, in the order of their numbers.",
         ),
         make(
-            "--data",
-            metavar="DIR",
+            "--data DIR",
+            "The directory of the embedded PostgreSQL. Default: $HOLDFAST_HOME, then ~/.holdfast.",
             type=click.Path(file_okay=False, path_type=Path),
-            help="The directory of the embedded PostgreSQL. Default: $HOLDFAST_HOME, "
-            "then ~/.holdfast.",
         ),
         make(
-            "--listen-database",
-            metavar="URL",
-            help="The server's own address, for notifications; needed if --database is a pooler "
+            "--listen-database URL",
+            "The server's own address, for notifications; needed if --database is a pooler "
             "in transaction mode. Default: $HOLDFAST_LISTEN_DATABASE_URL, then the database.",
         ),
         make(
-            "--read-database",
-            metavar="URL",
-            help="A streaming replica of the database, for lists, charts and the archive; never "
+            "--read-database URL",
+            "A streaming replica of the database, for lists, charts and the archive; never "
             "for what decides. Default: $HOLDFAST_READ_DATABASE_URL, then the database.",
         ),
         make(
-            "--redis",
-            metavar="URL",
-            help="Redis or Valkey that wakes workers for new runs and activities. It holds nothing "
+            "--redis URL",
+            "Redis or Valkey that wakes workers for new runs and activities. It holds nothing "
             "that could be lost. Default: $HOLDFAST_REDIS_URL, then none.",
         ),
         make(
             "--prepare/--no-prepare",
-            default=None,
-            help="Prepare statements by name. Default: $HOLDFAST_PREPARE (on, off), then yes, "
+            "Prepare statements by name. Default: $HOLDFAST_PREPARE (on, off), then yes, "
             "unless a connection pooler is detected.",
+            default=None,
+            show_default=False,
         ),
-        make("--schema", metavar="NAME", help="The schema in the database. Default: holdfast."),
-        make(
-            "--json", is_flag=True, help="Answer in JSON, for scripts; errors are JSON on stderr."
-        ),
-        make("--debug", is_flag=True, help="Show the traceback of an error of holdfast."),
+        make("--schema NAME", "The schema in the database. Default: holdfast."),
+        make("--json", "Answer in JSON, for scripts; errors are JSON on stderr."),
+        make("--debug", "Show the traceback of an error of holdfast."),
     ]
 
 
@@ -265,6 +258,12 @@ def option(
     `name` is that of the function's parameter, by default the option's. The help says what the
     default is. `settings` are those of click.
     """
+    names, settings = _declaration(shown, settings)
+    return click.option(*names, *([name] if name else []), help=help, **settings)
+
+
+def _declaration(shown: str, settings: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """Return the names of an option, and all of its settings for click; see `option`."""
     words = shown.split()
     names = [each for each in words if each.startswith("-")]
     if words[len(names) :]:
@@ -274,7 +273,7 @@ def option(
         settings["is_flag"] = True
     if "default" in settings:
         settings.setdefault("show_default", True)
-    return click.option(*names, *([name] if name else []), help=help, **settings)
+    return names, settings
 
 
 def together(*options: Callable[[F], F]) -> Callable[[F], F]:

@@ -190,16 +190,14 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
     )
 
 
-def event_shape(entry: LoggedEvent, largest: int | None = None) -> EventShape:
-    """Return an entry of a log, details of more than `largest` bytes as their size."""
-    details, size = _clip(shown_details(entry.event), largest)
+def event_shape(entry: LoggedEvent) -> EventShape:
+    """Return an entry of a log, whole."""
     return EventShape(
         idx=entry.idx,
         type=entry.event.type,
         key=entry.event.key,
-        details=details,
+        details=raw(shown_details(entry.event)),
         at=to_datetime(entry.event.at),
-        details_bytes=size,
     )
 
 

@@ -70,8 +70,6 @@ def queue() -> None:
 
 
 _limit_option = option("--limit", "At most N.", type=click.IntRange(1, _MOST), default=20)
-
-
 _cursor_option = option("--cursor CURSOR", "Continue a list: the cursor that it ended with.")
 _all_option = option("--all", "All of them; with --json each is a line of its own.", name="all_")
 
