@@ -279,6 +279,10 @@ async def test_an_address_that_leads_nowhere_is_a_page(
     assert (await browser.get("/v1/nothing", headers=reads)).status_code == 401
 
 
+async def test_a_list_of_ids_that_are_none_is_refused(browser: httpx.AsyncClient) -> None:
+    assert "ids are those of runs" in await page(browser, "/runs?ids=x", 400)
+
+
 async def test_a_refusal_has_the_navigation_for_those_who_may_read(
     server: Server, browser: httpx.AsyncClient, store: Store
 ) -> None:

@@ -31,7 +31,6 @@ _SQL_FUNCTION: Final = re.compile(
 OPTIONS: Final = "one parameter for each option that users may give"
 PARTS: Final = "one parameter for each part that it calls; the worker alone makes it"
 GROUP: Final = "one class that users call: signatures and docstrings with examples, little code"
-PAGE: Final = "the values of one page of the dashboard, one a line"
 CALLED_OFTEN: Final = "called for each turn, task or message: each function that it calls costs"
 STATEMENT: Final = "one statement, whose parts see the same snapshot"
 
@@ -50,7 +49,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("constructor", "worker/runs.py Runs.__init__"): PARTS,
     ("constructor", "worker/worker.py Worker.__init__"): OPTIONS,
     ("function", "cli/commands/server.py server"): OPTIONS,
-    ("function", "server/pages/runs.py list_page"): PAGE,
     ("module", "client/client.py"): GROUP,
     ("module", "client/runs.py"): GROUP,
     ("module", "details.py"): "the shapes of the details of all entries, in one place",

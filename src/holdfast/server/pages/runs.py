@@ -63,36 +63,32 @@ class Line(msgspec.Struct, frozen=True):
     took: str
 
 
+class _Rows(msgspec.Struct, frozen=True):
+    """The rows of a page, and how many runs of a stream's list are newer."""
+
+    lines: list[Line]
+    cursor: str | None = None
+    searched: datetime | None = None
+    fresh: int = 0
+
+
 async def list_page(view: View) -> Page | Redirect:
     """Return the page of runs, or lead to the run that was searched for."""
     found, text = read_search(view)
     if found is not None:
         return await find(view, found)
-    filters = read_filters(view, text)
-    cursor = view.param("cursor") or None
-    shown = [UUID(each) for each in view.param("ids").split(",") if each]
-    wrong, lines, page_cursor, searched, fresh = "", list[Line](), None, None, 0
-    now = await view.store.now()
+    filters, cursor = read_filters(view, text), view.param("cursor") or None
+    shown = _ids(view.param("ids"))
+    if not shown:
+        filters |= {"limit": _PAGE, "cursor": cursor}
+    wrong, rows = "", _Rows([])
     try:
-        if shown:  # a stream: the rows that are on the screen, and how many are newer
-            records = await rows_of(view.site).read(view.store.reads, shown[:_PAGE])
-            asked = await _asked(view, records.values())
-            lines = [line(records[each], now, asked) for each in shown if each in records]
-            if cursor is None:
-                fresh = await _count_new(view, filters, list(records.values()))
-        else:
-            filters |= {"limit": _PAGE, "cursor": cursor}
-            page = await view.reader.runs.list(**filters)
-            asked = await _asked(view, [each.record for each in page.runs])
-            lines = [line(each.record, now, asked) for each in page.runs]
-            page_cursor, searched = page.cursor, page.searched_until
+        rows = await (_read_shown(view, filters, shown) if shown else _read_page(view, filters))
     except (ConfigurationError, UnknownWorkflow, AmbiguousWorkflow) as error:
         wrong = str(error)
-    except ValueError:
-        raise Problem(400, "bad-parameter", "ids are those of runs") from None
     chosen_by = read_filters(view, text)
     chosen = {name: value for name, value in filters.items() if name != "input_contains"}
-    ids = ",".join(each.run.run_id.hex for each in lines)
+    ids = ",".join(each.run.run_id.hex for each in rows.lines)
     query = view.request.url.query
     here = view.request.url.path + "?" + (query + "&" if query else "")
     return Page(
@@ -101,11 +97,11 @@ async def list_page(view: View) -> Page | Redirect:
         place="/runs",
         parts={"rows": "parts/runs_rows.html", "fresh": "parts/runs_fresh.html"},
         values={
-            "lines": lines,
-            "cursor": page_cursor,
+            "lines": rows.lines,
+            "cursor": rows.cursor,
             "first_page": cursor is None,
-            "searched": searched,
-            "fresh": fresh,
+            "searched": rows.searched,
+            "fresh": rows.fresh,
             "most_new": _MOST_NEW,
             "wrong": wrong,
             "states": _CHIPS,
@@ -122,6 +118,31 @@ async def list_page(view: View) -> Page | Redirect:
             "stream": "" if not ids and cursor else f"{here}ids={ids}&live=1" if ids else "",
         },
     )
+
+
+def _ids(text: str) -> list[UUID]:
+    """Return the runs that a stream shows; none for the first reading of a page."""
+    try:
+        return [UUID(each) for each in text.split(",") if each]
+    except ValueError:
+        raise Problem(400, "bad-parameter", "ids are those of runs") from None
+
+
+async def _read_page(view: View, filters: RunFilters) -> _Rows:
+    page = await view.reader.runs.list(**filters)
+    asked, now = await _asked(view, [each.record for each in page.runs]), await view.store.now()
+    lines = [line(each.record, now, asked) for each in page.runs]
+    return _Rows(lines, page.cursor, page.searched_until)
+
+
+async def _read_shown(view: View, filters: RunFilters, shown: list[UUID]) -> _Rows:
+    """Return the rows that are on the screen, as they are now, and how many are newer."""
+    records = await rows_of(view.site).read(view.store.reads, shown[:_PAGE])
+    asked, now = await _asked(view, records.values()), await view.store.now()
+    lines = [line(records[each], now, asked) for each in shown if each in records]
+    if view.param("cursor"):
+        return _Rows(lines)
+    return _Rows(lines, fresh=await _count_new(view, filters, list(records.values())))
 
 
 async def _asked(view: View, runs: Iterable[RunRecord]) -> Mapping[UUID, str]:
