@@ -356,6 +356,9 @@ async def test_a_run_that_cannot_be_read_now_is_read_later(
             while (wait := (await client.runs.get(run.run_id)).wait) is None or wait.stuck is None:
                 await asyncio.sleep(0.01)
             assert "which cannot be read: s3://bucket cannot be used: connection" in wait.stuck
+            found = await client.why(run.run_id)
+            assert found.because.startswith("it cannot continue: a value is 8 kB in ")
+            assert found.details[0].endswith("; a worker that can read the value continues it")
             outage.is_on = False
             if isinstance(store, MemoryStore):
                 store.advance(60)

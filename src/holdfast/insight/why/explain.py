@@ -263,7 +263,9 @@ def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Exp
     again = "is tried again soon" if at is None else f"is tried again {ago(at, now)}"
     if at is not None and at <= now:
         again = f"has been due to be tried again for {length(now - at)}"
-    details = [f"it {again}; a worker with corrected code continues it"]
+    locked = reason.startswith("a value is ")  # as PayloadLocked says
+    healer = "a worker that can read the value" if locked else "a worker with corrected code"
+    details = [f"it {again}; {healer} continues it"]
     actions = [Action("terminate", run.run_id)]
     live = live_workers(around.workers, now)
     if not any(serves(each, run) for each in live):
@@ -287,7 +289,8 @@ def _stuck(run: RunRecord, wait: Wait, reason: str, around: Surroundings) -> Exp
         )
         actions.insert(0, Action("fork", origin.run_id, index=1, new_input=other))
     reason, _, traceback = reason.partition("\n")
-    because = f"it cannot continue with the code that the workers have: {reason}"
+    missing = "" if locked else " with the code that the workers have"
+    because = f"it cannot continue{missing}: {reason}"
     return explanation(run, because, tuple(details), tuple(actions), traceback)
 
 
