@@ -100,6 +100,7 @@ async def test_a_database_that_is_away_is_said(empty_database_url: str) -> None:
         for path in ("/ready", "/v1/runs"):
             problem = await api.ask("GET", path, status=503)
             assert problem["type"] == "urn:holdfast:problem:database"
+            assert problem["detail"].startswith("The database cannot be used now: try again")
             assert "127.0.0.1" not in str(problem)
             assert "secret" not in str(problem)
         answer = await api.http.get("/v1/runs")

@@ -67,7 +67,7 @@ KINDS: Final[dict[type[HoldfastError], Kind]] = {
     errors.QueryTooSlow: Kind(503, "query-too-slow", "The list takes too long: narrow it"),
     errors.TransientDatabaseError: Kind(503, "try-again", "The database gave up: try again"),
     errors.DatabaseError: Kind(503, "database", "The database cannot be used now"),
-    errors.ObjectsUnavailable: Kind(503, "archive", "The archive cannot be reached now"),
+    errors.ObjectsUnavailable: Kind(503, "archive", "The object store cannot be used now"),
 }
 
 # Errors whose texts may name hosts, roles or URLs: the log has them, callers do not.
@@ -131,7 +131,7 @@ def problem_of(error: Exception) -> Problem:
     detail = str(error)
     if isinstance(error, _NOT_TOLD) and not isinstance(error, MayBeAway):
         logger.warning("%s", error)
-        detail = "it cannot be reached now; the server's log has the reason"
+        detail = f"{kind.title}: try again; the server's log has the reason"
     members = {name: getattr(error, name) for name in _MEMBERS if hasattr(error, name)}
     members = {name: value for name, value in members.items() if value is not None}
     headers: dict[str, str] = {}
