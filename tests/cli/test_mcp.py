@@ -125,7 +125,8 @@ async def test_what_cannot_be_is_an_error_of_the_tool(cli: CommandLine) -> None:
     async with agent(cli.url) as asked:
         unknown = str(uuid4())
         assert unknown in await asked.refused("get_run", run=unknown)
-        assert "not a run's id" in await asked.refused("get_run", run="order-7")
+        refused = await asked.refused("get_run", run="double/order-7")
+        assert refused.endswith("by key, runs are found with list_runs: give `workflow` and `key`")
         assert "run" in await asked.refused("get_run")
         assert "limit" in await asked.refused("list_runs", limit=0)
         assert "'colour'" in await asked.refused("list_runs", colour="red")
@@ -148,6 +149,9 @@ async def test_an_agent_may_act_where_that_is_allowed(cli: CommandLine) -> None:
         run = started["run_id"]
         assert again["run_id"] == run
         assert await asked.ask("signal", run=run, event="packed", payload=2) == {"changed": True}
+        assert await asked.ask("reschedule_run", run=run, queue="slow") == {"changed": True}
+        refused = await asked.refused("reschedule_run", run=run, timeout="1h")  # needs admin
+        assert "no argument 'timeout'; there are run, queue, delay, start_at, no_dead" in refused
         assert "never asked for" in (await asked.refused("decide", run=run, key="x", approved=True))
         assert await asked.ask("cancel", run=run, reason="a mistake") == {"changed": True}
         retried = await asked.ask("retry", run=run)

@@ -88,7 +88,7 @@ class Toolbox:
         if operation is None:
             return await examine_site(site)
         path = {name: text_of(shown, given.get(shown)) for shown, name in tool.path.items()}
-        run_id = read_path(path)
+        run_id = read_path(path, by_key="list_runs: give `workflow` and `key`")
         query = _part(tool, operation.query, given)
         body = _body(tool, operation, given)
         key = key_of(given)

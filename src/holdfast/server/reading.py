@@ -108,8 +108,11 @@ def _value(text: str) -> object:
         return text
 
 
-def read_path(path: Mapping[str, str]) -> UUID:
-    """Check what stands in a path, and return the run that it names. Raises Problem 400."""
+def read_path(path: Mapping[str, str], by_key: str = "GET /v1/workflows/NAME/runs?key=KEY") -> UUID:
+    """Check what stands in a path, and return the run that it names.
+
+    Raises Problem 400: for a text that is not an id, `by_key` says how runs are found.
+    """
     for name, value in path.items():
         if name == "run":
             continue
@@ -121,7 +124,7 @@ def read_path(path: Mapping[str, str]) -> UUID:
         return UUID(int=0)
     if not _UUID.fullmatch(path["run"]):
         text = f"{path['run']!r} is not a run's id: an id is a UUID; by key, runs are found with "
-        raise Problem(400, "bad-run-id", f"{text}GET /v1/workflows/NAME/runs?key=KEY")
+        raise Problem(400, "bad-run-id", f"{text}{by_key}")
     return UUID(path["run"])
 
 

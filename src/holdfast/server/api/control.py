@@ -117,8 +117,9 @@ OPERATIONS: Final = (
         reschedule_run,
         problems=(RunEnded, RescheduleRefused),
         tool=ForAgents(
-            about="Move a run that waits to another queue, let it begin at another time, or set, "
-            "move or remove its deadline."
+            about="Move a run that waits to another queue, let it begin at another time, or remove "
+            "its deadline.",
+            hidden=frozenset({"deadline", "timeout"}),  # it never has the level admin
         ),
     ),
 )
