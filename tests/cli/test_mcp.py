@@ -268,6 +268,19 @@ def test_the_end_of_stdin_ends_the_process(cli: CommandLine) -> None:
         assert (process.returncode, out) == (0, "")
 
 
+def test_a_client_that_reads_no_more_ends_the_process(cli: CommandLine) -> None:
+    """As one that was killed in a call: no traceback, also if stdin is held open by another."""
+    with _process(cli.url, stderr=subprocess.PIPE) as process:
+        _initialize(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 2, "method": "ping"}) + "\n")
+        process.stdin.flush()
+        assert (process.wait(PATIENCE_SECONDS), process.stderr.read()) == (0, "")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_the_process_while_stdin_is_open(
     cli: CommandLine, number: signal.Signals
@@ -285,10 +298,12 @@ def test_without_the_package_the_error_names_the_extra(
     assert "holdfast[mcp]" in cli("mcp", code=2).output
 
 
-def _process(url: str) -> subprocess.Popen[str]:
+def _process(url: str, stderr: int | None = None) -> subprocess.Popen[str]:
     pipe = subprocess.PIPE
     arguments = command("--database", url, "mcp")
-    return subprocess.Popen(arguments, env=environment(), stdin=pipe, stdout=pipe, text=True)
+    return subprocess.Popen(
+        arguments, env=environment(), stdin=pipe, stdout=pipe, stderr=stderr, text=True
+    )
 
 
 def _initialize(process: subprocess.Popen[str]) -> None:

@@ -67,8 +67,14 @@ async def serve(tools: Tools) -> bool:
 
     for each in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(each, stop)
-    async with stdio_server() as (reads, writes):
-        await server.run(reads, writes, server.create_initialization_options())
+    try:
+        async with stdio_server() as (reads, writes):
+            try:
+                await server.run(reads, writes, server.create_initialization_options())
+            finally:
+                stdin.end()  # the package waits for its thread, which reads it
+    except* BrokenPipeError:
+        pass  # the client does not read what it is answered: it has ended
     return interrupted.is_set()
 
 
