@@ -259,3 +259,25 @@ async def test_a_flow_that_others_run_is_deleted_only_if_forced(
     failed = await get(flows.store, run_id)
     assert failed.status == "failed"
     assert NAME in (failed.error or "")
+
+
+async def test_a_deletion_ends_the_runs_that_begin_because_of_it(
+    flows: Flows, worker: StepWorker
+) -> None:
+    """A map of another flow starts the next element for each that was terminated."""
+    await flows.define(single("a"))
+    each = mapped(
+        "each",
+        runs=f"{NAME}@1",
+        runs_kind="flow",
+        concurrency=1,
+        max_attempts=1,
+        tolerated_percent=100,
+    )
+    await flows.define(each, single("last", "each"), name="shop/order")
+    run_id = await flows.start([1, 2, 3], name="shop/order")
+    deleted = await flows.store.delete_flow(NAME, terminate=True, force=True)
+    assert (deleted.runs, deleted.is_done) == (3, True)
+    task = await worker.one(handlers=("shop/order@1",))
+    assert (task.run_id, task.key) == (run_id, "last")
+    assert (await flows.steps(run_id))["each"].failed_tasks == 3

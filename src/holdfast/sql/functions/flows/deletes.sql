@@ -106,10 +106,17 @@ language plpgsql
 as $$
 declare
     v_open int;
+    v_stopped record;
+    v_ended int := 0;
 begin
     if p_terminate then
-        select t.notices into notices
-        from holdfast._stop_flow(p_flow_slug, null, 'its flow is deleted', p_limit) as t;
+        loop  -- other flows, of which these runs are steps, may start more of them
+            v_stopped := holdfast._stop_flow(
+                p_flow_slug, null, 'its flow is deleted', p_limit);
+            notices := notices || v_stopped.notices;
+            v_ended := v_ended + v_stopped.ended;
+            exit when v_stopped.ended = 0 or v_ended >= p_limit;
+        end loop;
     else
         perform holdfast._block_starts(p_flow_slug);
         select count(*) into v_open from (

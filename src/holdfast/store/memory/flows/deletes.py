@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from holdfast.errors import FlowInUse
 from holdfast.store.memory import details
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.rows import runs_of
 from holdfast.store.memory.flows.shapes import newest_shape
+from holdfast.store.memory.rows import ShapeRow
 from holdfast.store.memory.tables import Tables, distinct
-from holdfast.types import DeletedFlow, Event, FlowShape
+from holdfast.types import DeletedFlow, Event, FlowShape, Notice
 
 
 def delete_flow(
@@ -20,20 +23,27 @@ def delete_flow(
         return DeletedFlow(runs=None, name=name)
     if not force:
         _check_unused(tables, newest.shape.name)
-    run_ids = runs_of(tables, newest.shape.name)
-    running = [run_id for run_id in run_ids if tables.is_running(run_id)]
+    running = _running(tables, newest)
     if running and not terminate:
         raise FlowInUse(
             f"runs of flow {newest.shape.name} that have not ended: {len(running)}. "
             "End them first, or have them terminated"
         )
     event = Event("WorkflowTerminated", None, details.write(reason="its flow is deleted"), now)
-    _, notices = end_from_outside(tables, running, "terminated", event)
+    notices: list[Notice] = []
+    while running:  # other flows, of which these runs are steps, may start more of them
+        notices += end_from_outside(tables, running, "terminated", event)[1]
+        running = _running(tables, newest)
+    run_ids = runs_of(tables, newest.shape.name)
     tables.delete(run_ids)
     for handler, row in list(tables.shapes.items()):
         if row.shape.name == newest.shape.name:
             del tables.shapes[handler]
     return DeletedFlow(runs=len(run_ids), name=newest.shape.name, notices=distinct(notices))
+
+
+def _running(tables: Tables, row: ShapeRow) -> list[UUID]:
+    return [run_id for run_id in runs_of(tables, row.shape.name) if tables.is_running(run_id)]
 
 
 def _check_unused(tables: Tables, name: str) -> None:
