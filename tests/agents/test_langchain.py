@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Annotated, Any
 
 import pytest
 from langchain.agents import create_agent
+from langchain.agents.middleware import ToolRetryMiddleware
 from langchain.agents.structured_output import ToolStrategy
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
@@ -14,13 +16,13 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import InjectedToolCallId, tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, RetryPolicy, interrupt
 from pydantic import BaseModel
 from typing_extensions import TypedDict
 
-from holdfast import App, Context
+from holdfast import App, Context, Retry
 from holdfast.agents.langchain import HoldfastMiddleware
-from holdfast.errors import ConfigurationError, RunFailed
+from holdfast.errors import ConfigurationError, RunFailed, StepFailed
 from holdfast.testing import Environment
 from tests.agents.prefixes import Recorded, approve_all, check_prefixes, do, effects, nobody
 
@@ -259,6 +261,43 @@ class Pages(TypedDict):
 
     page: int
     text: str
+
+
+async def test_retries_of_nodes_and_tools_wait_as_long_in_each_replay() -> None:
+    """Fault: they waited for a random time, and the run was stuck after a kill."""
+    app = App("shop")
+
+    @app.step(retry=Retry.NEVER)
+    async def fail() -> None:
+        raise ConnectionError("busy")
+
+    async def read(state: dict[str, Any]) -> None:
+        await fail()
+
+    graph = StateGraph(Pages)
+    policy = RetryPolicy(max_attempts=2, retry_on=Exception)
+    graph.add_node("read", read, retry_policy=policy)
+    graph.add_edge(START, "read")
+    compiled = graph.compile()
+
+    @tool
+    async def ask(city: str) -> str:
+        """Ask a city."""
+        raise ConnectionError(f"{city} is busy")
+
+    durable = HoldfastMiddleware("support", tool_options={"retry": Retry.NEVER})
+    middleware = [ToolRetryMiddleware(max_retries=1), durable]
+    agent = create_agent(Script(turns=[[call("ask", city="Rome")]]), [ask], middleware=middleware)
+
+    @app.workflow
+    async def once(ctx: Context, question: str) -> str:
+        with suppress(StepFailed):
+            await compiled.ainvoke({"page": 1, "text": ""})
+        return str((await agent.ainvoke({"messages": [("user", question)]}))["messages"][-1].text)
+
+    recorded = await check_prefixes(app, "once", "hello?")
+    assert [each.type for each in recorded.events].count("TimerScheduled") == 2
+    assert "failed after 2 attempts" in str(recorded.result)
 
 
 async def test_an_agent_outside_of_a_workflow_works_as_ever() -> None:

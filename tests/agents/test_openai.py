@@ -25,6 +25,8 @@ from agents import (
     Model,
     ModelProvider,
     ModelResponse,
+    ModelRetrySettings,
+    ModelSettings,
     RunConfig,
     RunHooks,
     Runner,
@@ -32,9 +34,9 @@ from agents import (
     Usage,
     function_tool,
 )
-from holdfast import App, Context
+from holdfast import App, Context, Retry
 from holdfast.agents.openai import RunSession, install
-from holdfast.errors import ConfigurationError, RunFailed
+from holdfast.errors import ConfigurationError, RunFailed, StepFailed
 from holdfast.testing import Environment
 from tests.agents.frameworks import WORDS, Plan, make_app
 from tests.agents.prefixes import Recorded, approve_all, check_prefixes, do, effects, nobody
@@ -368,3 +370,27 @@ async def test_a_streamed_run_in_a_workflow_is_refused() -> None:
 def test_an_option_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="model_options has no option 'attempts'"):
         install(model_options={"attempts": 3})  # type: ignore[typeddict-unknown-key]
+
+
+async def test_retries_of_requests_wait_as_long_in_each_replay() -> None:
+    """Fault: they waited for a random time, and the run was stuck after a kill."""
+    app = App("shop")
+    install(model_options={"retry": Retry.NEVER})
+
+    class Busy(Script):
+        async def get_response(self, **options: Any) -> ModelResponse:
+            raise ConnectionError("busy")
+
+    retry = ModelRetrySettings(max_retries=2, policy=lambda _: True)
+    agent = Agent("support", model=Busy(), model_settings=ModelSettings(retry=retry))
+
+    @app.workflow
+    async def once(ctx: Context, question: str) -> str:
+        try:
+            return str((await Runner.run(agent, question)).final_output)
+        except StepFailed as error:
+            return str(error)
+
+    recorded = await check_prefixes(app, "once", "hello?")
+    assert [each.type for each in recorded.events].count("TimerScheduled") == 2
+    assert recorded.result == "step support.model#3 failed: ConnectionError: busy"

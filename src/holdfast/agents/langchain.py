@@ -58,6 +58,8 @@ async def _without_thread(default: Any, variables: Any, fn: Any, /, *args: Any, 
 
 
 set_runtime_overrides(aio_to_thread=_without_thread)
+recording.repeat_pauses("langgraph.pregel._retry")
+recording.repeat_pauses("langchain.agents.middleware._retry")
 
 
 class HoldfastMiddleware(AgentMiddleware[Any, Any, Any]):

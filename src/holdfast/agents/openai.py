@@ -65,6 +65,9 @@ _USED: Final = (
 )
 
 
+recording.repeat_pauses("agents.run_internal.model_retry")
+
+
 class RunSession(sdk.SessionABC):
     """A session that lives with the run of the workflow that makes it: a replay fills it again."""
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import dataclasses
+import importlib
+import random
 import re
 import weakref
 from collections import Counter
@@ -24,7 +26,7 @@ from holdfast.definitions.streams import StreamWriter
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.retry import Retry
 from holdfast.runtime.code.approvals import Decision
-from holdfast.runtime.code.context import Context
+from holdfast.runtime.code.context import Context, current_context
 from holdfast.runtime.code.run import Run
 from holdfast.runtime.loop.tasks import Scope, WorkflowTask
 from holdfast.values.durations import Duration
@@ -87,6 +89,20 @@ def not_json(error: Exception) -> PayloadError:
         f"what it has returned is not JSON, so it cannot be recorded ({error}); return texts, "
         "numbers, lists, dicts, or dataclasses and pydantic models of them"
     )
+
+
+class _Random:
+    """The module `random`, which draws the same on each replay of a workflow."""
+
+    def __getattr__(self, name: str) -> Any:
+        ctx = current_context()
+        return getattr(random if ctx is None else ctx.random, name)
+
+
+def repeat_pauses(module: str) -> None:
+    """Let a module of a framework draw the lengths of its pauses as workflow code must."""
+    with suppress(ImportError):  # of a release that has it elsewhere
+        vars(importlib.import_module(module))["random"] = _Random()
 
 
 _home: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("agent_run", default=None)
