@@ -11,6 +11,7 @@ import sys
 from asyncio import mixins
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext, suppress
 from typing import Any, Final, TypeVar
 
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -41,6 +42,8 @@ def install() -> None:
     _Gathering.__await__ = _telling_wait(_Gathering.__await__)  # type: ignore[method-assign]
     if sys.version_info < (3, 12):
         asyncio.wait_for = asyncio.tasks.wait_for = _taskless(asyncio.wait_for)
+    if sys.version_info < (3, 11, 3):
+        _expire_after_cancels(asyncio.Timeout)
 
 
 def _telling(original: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -189,6 +192,29 @@ async def _wait_for(awaitable: Awaitable[_T], timeout: float | None) -> _T:
         return future.result()
     except asyncio.CancelledError as exc:
         raise TimeoutError from exc
+
+
+def _expire_after_cancels(kind: Any) -> None:
+    """Let a timeout expire also in code that was cancelled before, as from Python 3.11.3 on.
+
+    Before, it raised CancelledError there: a run that was cancelled ended as if it had let this be.
+    """
+    begin, end = kind.__aenter__, kind.__aexit__
+
+    async def enter(timeout: Any) -> Any:
+        await begin(timeout)
+        timeout._cancels = timeout._task.cancelling()
+        return timeout
+
+    async def leave(timeout: Any, found: Any, error: Any, trace: Any) -> None:
+        is_expired = timeout.expired() and found is asyncio.CancelledError
+        is_expired = is_expired and isinstance(_get_running(), WorkflowLoop)
+        with suppress(TimeoutError) if is_expired else nullcontext():
+            await end(timeout, found, error, trace)
+        if is_expired and timeout._task.cancelling() <= timeout._cancels:
+            raise TimeoutError from error
+
+    kind.__aenter__, kind.__aexit__ = enter, leave
 
 
 class OrderedSet(set[_T]):
