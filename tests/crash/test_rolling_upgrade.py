@@ -161,7 +161,8 @@ def checkout_of(commit: str, place: Path) -> Path:
     if packed.returncode:
         pytest.skip(f"commit {commit} is not here (a shallow clone, or no repository)")
     with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as tar:
-        tar.extractall(place, filter="data")
+        tar.extraction_filter = getattr(tarfile, "data_filter", None)  # before Python 3.11.4: none
+        tar.extractall(place)
     return place
 
 
