@@ -3,8 +3,7 @@
 
 SHELL := /bin/sh
 BIN := .venv/bin
-PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,\
-	$(shell $(name) -c 'import sys; sys.version_info < (3, 11) or print("$(name)")' 2>/dev/null)))
+PYTHON ?= $(or $(wildcard $(BIN)/python),$(shell scripts/find_python.sh))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore

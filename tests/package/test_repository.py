@@ -85,3 +85,57 @@ def test_pre_commit_and_the_dev_container_call_targets_that_exist() -> None:
     for command in (hooks[0]["entry"], container["postCreateCommand"]):
         target = re.escape(command.split()[-1])
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), command
+
+
+@pytest.mark.parametrize(
+    ("first", "system", "found"),
+    [
+        ("", {"python3.11"}, "{system}/python3.11"),
+        ("", {"python3.12"}, "python3"),
+        ("--enable-optimizations", {"python3.11"}, "python3"),
+    ],
+)
+def test_make_takes_the_system_s_python_where_another_is_slower(
+    tmp_path: Path, first: str, system: set[str], found: str
+) -> None:
+    python(tmp_path / "path" / "python3", (3, 11), first)
+    for name in system:
+        python(tmp_path / "system" / name, (3, int(name.rpartition(".")[2])))
+    assert find_python(tmp_path) == found.format(system=tmp_path / "system")
+
+
+def test_make_takes_a_python_that_is_new_enough(tmp_path: Path) -> None:
+    python(tmp_path / "path" / "python3", (3, 10))
+    assert find_python(tmp_path) == ""
+    python(tmp_path / "path" / "python3.12", (3, 12))
+    assert find_python(tmp_path) == "python3.12"
+
+
+def test_make_takes_no_python_that_makes_no_environments(tmp_path: Path) -> None:
+    python(tmp_path / "path" / "python3", (3, 11))
+    python(tmp_path / "system" / "python3.11", (3, 11), before="sys.modules['venv'] = None; ")
+    assert find_python(tmp_path) == "python3"
+
+
+def find_python(folder: Path) -> str:
+    """Return the Python that make finds, in a path and a system of this folder."""
+    done = subprocess.run(
+        [ROOT / "scripts" / "find_python.sh", folder / "system"],
+        env={"PATH": str(folder / "path")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def python(path: Path, version: tuple[int, int], options: str = "", before: str = "") -> None:
+    """Put a Python of this version there, configured with these options."""
+    code = (
+        f"import sys, sysconfig; sys.version_info = {version}; {before}"
+        f"sysconfig.get_config_var = lambda name: '{options}'; exec(sys.argv[1])"
+    )
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$2"\n')
+    path.chmod(0o755)
