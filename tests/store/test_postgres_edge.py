@@ -536,9 +536,9 @@ async def test_a_refusal_is_an_error_of_ours_in_our_words(scene: Scene) -> None:
     assert caught.value.run_id == run_id
 
 
-# Functions that cannot have a path of their own, because then they would not be inlined; they are
-# only called by functions that have one.
-INLINED = {"_free_ranges"}
+# Functions without a path of their own: one is inlined, and only called by functions that have one;
+# those of CHECKs are called for each row, and name the schemas of their operators.
+WITHOUT_PATH = {"_free_ranges", "_is_possible_run", "_is_possible_task"}
 
 
 @pytest.mark.parametrize("setting", ["search_path=pg_catalog, pg_temp", "jit=off"])
@@ -549,7 +549,36 @@ async def test_no_function_heeds_what_its_session_has_set(scene: Scene, setting:
         "and prosqlbody is null and not coalesce(proconfig, '{}') @> array[$1::text]",
         setting,
     )
-    assert {row["proname"] for row in found} == INLINED
+    assert {row["proname"] for row in found} == WITHOUT_PATH
+
+
+@pytest.mark.parametrize(
+    ("table", "change"),
+    [
+        *(("runs", f"kind = '{kind}'") for kind in ("", "step", "Flow")),
+        *(("runs", f"priority = {priority}") for priority in (-1, 5)),
+        *(("runs", f"status = '{status}'") for status in ("ended", "completed", "failed")),
+        ("runs", "completed_at = now()"),
+        ("runs", "output = '1'"),
+        ("runs", "error = '{}'"),
+        ("runs", "status = 'failed', completed_at = now(), output = '1'"),
+        ("runs", "status = 'completed', completed_at = now(), error = '{}'"),
+        ("runs", "parent_run_id = run_id"),
+        ("runs", "parent_key = 'a'"),
+        ("runs", "parent_close = 'cancel'"),
+        ("runs", "parent_run_id = run_id, parent_key = 'a'"),
+        ("runs", "parent_run_id = run_id, parent_close = 'cancel'"),
+        ("runs", "parent_run_id = run_id, parent_key = 'a', parent_close = 'keep'"),
+        *(("tasks", f"kind = '{kind}'") for kind in ("", "queue")),
+        *(("tasks", f"priority = {priority}") for priority in (-1, 5)),
+        ("tasks", "attempts = -1"),
+        ("tasks", "worker = 'ann'"),
+    ],
+)
+async def test_no_row_is_impossible(scene: Scene, table: str, change: str) -> None:
+    await start(scene.store)
+    with pytest.raises(asyncpg.CheckViolationError):
+        await scene.watcher.connection.execute(f"update holdfast.{table} set {change}")
 
 
 async def test_operators_of_others_are_not_used(scene: Scene, ann: ManualWorker) -> None:
@@ -572,6 +601,8 @@ async def test_operators_of_others_are_not_used(scene: Scene, ann: ManualWorker)
         await connection.fetch(f"select * from holdfast.{call}")
     for call, state in calls():
         assert (await refusal(connection, call)).sqlstate == state, call
+    await connection.execute("update holdfast.runs set kind = kind")
+    await connection.execute("update holdfast.tasks set kind = kind")
     ids = f"array['{run_id}']::uuid[]"
     for call in (
         f"signal_runs({ids}, array['a'], array['1']::json[], array['s'])",
@@ -585,6 +616,12 @@ async def test_operators_of_others_are_not_used(scene: Scene, ann: ManualWorker)
 
 
 HOSTILE = """
+create function public.stolen(smallint, smallint) returns boolean
+    language plpgsql as $$ begin raise 'an operator of others'; end $$;
+create operator public.= (leftarg = smallint, rightarg = smallint, function = public.stolen);
+create function public.stolen(boolean, boolean) returns boolean
+    language plpgsql as $$ begin raise 'an operator of others'; end $$;
+create operator public.= (leftarg = boolean, rightarg = boolean, function = public.stolen);
 create function public.stolen(bigint, float8) returns float8
     language plpgsql as $$ begin raise 'an operator of others'; end $$;
 create operator public./ (leftarg = bigint, rightarg = float8, function = public.stolen);
