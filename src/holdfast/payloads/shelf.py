@@ -204,7 +204,7 @@ class Shelf:
         return task
 
     def _fetched(self, place: str, task: asyncio.Task[str]) -> None:
-        """Let the next reader read again; an error that came too late for all readers is dropped."""
+        """Let the next reader read again; drop an error that came too late for all readers."""
         del self._fetches[place]
         if not task.cancelled():
             task.exception()
