@@ -14,6 +14,7 @@ from holdfast.codec._references import (
     Reference,
     find_references,
     replace_references,
+    unread_reference,
 )
 from holdfast.codec._values import (
     MAX_DEPTH,
@@ -66,6 +67,7 @@ __all__ = [
     "storable",
     "summarize",
     "texts_before_fields",
+    "unread_reference",
     "why_not_json",
     "with_reason",
     "without_nul",

@@ -57,6 +57,12 @@ def replace_references(text: str, contents: Mapping[Reference, str]) -> str:
     return _reference.sub(lambda found: contents.get(_read(found), found[0]), text)
 
 
+def unread_reference(text: str) -> tuple[Reference, str] | None:
+    """Return the first reference in JSON text whose object could not be read, and why."""
+    found = next((each for each in _reference.finditer(text) if each[5] is not None), None)
+    return None if found is None else (_read(found), _unescaped(found[5]))
+
+
 def describe_reference(text: str) -> str | None:
     """Say where the first payload that is an object is, and why it could not be read."""
     found = _reference.search(text)

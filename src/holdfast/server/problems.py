@@ -129,10 +129,11 @@ def problem_of(error: Exception) -> Problem:
     if kind is None:
         return unexpected(error)
     detail = str(error)
+    members = {name: getattr(error, name) for name in _MEMBERS if hasattr(error, name)}
     if isinstance(error, _NOT_TOLD) and not isinstance(error, MayBeAway):
         logger.warning("%s", error)
+        members = {}
         detail = f"{kind.title}: try again; the server's log has the reason"
-    members = {name: getattr(error, name) for name in _MEMBERS if hasattr(error, name)}
     members = {name: value for name, value in members.items() if value is not None}
     headers: dict[str, str] = {}
     if isinstance(error, errors.StartThrottled):

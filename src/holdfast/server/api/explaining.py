@@ -7,7 +7,8 @@ from typing import Any, Final
 import msgspec
 from starlette.responses import Response
 
-from holdfast.errors import UnknownFlow
+from holdfast.codec import unread_reference
+from holdfast.errors import ObjectsUnavailable, UnknownFlow
 from holdfast.insight.actions import Action
 from holdfast.insight.shapes import RunHead, run_head
 from holdfast.insight.tree import Children, read_children
@@ -103,7 +104,19 @@ async def get_output(call: Call[Nothing, None]) -> Response:
 
 def _attachment(text: str | None, name: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(text or "null", headers=headers, media_type="application/json")
+    return Response(whole(text or "null"), headers=headers, media_type="application/json")
+
+
+def whole(text: str) -> str:
+    """Return JSON text for a file.
+
+    Raises ObjectsUnavailable if an object of it cannot be read now: the reference in its place is
+    not what was asked for.
+    """
+    if (unread := unread_reference(text)) is not None:
+        reference, reason = unread
+        raise ObjectsUnavailable(reference.url, reason)
+    return text
 
 
 def _children(children: Children) -> ChildList:

@@ -19,6 +19,7 @@ from holdfast.insight.tree import read_children
 from holdfast.insight.why import Explanation, explain
 from holdfast.insight.why.surroundings import look_around
 from holdfast.insight.wording import queued_and_worked
+from holdfast.server.api.explaining import whole
 from holdfast.server.log_pages import read_log_page
 from holdfast.server.pages.graph import draw_flow
 from holdfast.server.pages.run_streams import lines_tab, streams_tab, written_tabs
@@ -219,7 +220,7 @@ async def download(view: View) -> Download:
         text = None
     if text is None:
         raise Problem(404, "not-found", f"the run has no {what}")
-    return Download(f"{run.run_id}-{what}.json", text)
+    return Download(f"{run.run_id}-{what}.json", whole(text))
 
 
 def parse_uuid(text: str) -> UUID:
