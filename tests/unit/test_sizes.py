@@ -48,7 +48,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("constructor", "worker/heartbeat.py HeartbeatService.__init__"): PARTS,
     ("constructor", "worker/runs.py Runs.__init__"): PARTS,
     ("constructor", "worker/worker.py Worker.__init__"): OPTIONS,
-    ("function", "cli/commands/server.py server"): OPTIONS,
     ("module", "client/client.py"): GROUP,
     ("module", "client/runs.py"): GROUP,
     ("module", "details.py"): "the shapes of the details of all entries, in one place",

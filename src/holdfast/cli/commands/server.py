@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -21,6 +21,9 @@ from holdfast.cli.inputs import (
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
+    from socket import socket
+
+    from holdfast.database.resolve import Database
     from holdfast.server.access import Access
 
 _TOKENS_FILE: Final = "HOLDFAST_TOKENS_FILE"
@@ -110,6 +113,7 @@ _HERE: Final = "holdfast.cli.commands.server"
 @click.pass_context
 def server(
     context: click.Context,
+    /,
     host: str,
     port: int,
     auth: str,
@@ -118,15 +122,12 @@ def server(
     limits_header: str | None,
     proxies: tuple[str, ...],
     hosts: tuple[str, ...],
-    read_only: bool,
-    max_body: int,
-    max_streams: int,
-    max_streams_each: int,
     root_path: str,
     grace: float,
     app_reference: str | None,
     log_level: str,
     log_json: bool,
+    **options: Any,
 ) -> None:
     """Serve the dashboard and the REST API over HTTP.
 
@@ -142,18 +143,12 @@ def server(
         return
     exits.end_at_sigterm(context)
     import asyncio
-    import socket
-    from contextlib import suppress
 
     from holdfast.cli.connecting import checked_database
     from holdfast.cli.process.interpreter import loop_factory
     from holdfast.cli.process.loading import load_app
     from holdfast.cli.process.logs import configure
-    from holdfast.database.keeping import kept_running
-    from holdfast.errors import DatabaseError
     from holdfast.server.guard import LOOPBACK
-    from holdfast.server.running import STREAM_SECONDS, bind, run
-    from holdfast.server.server import Server
     from holdfast.server.tokens import KEY_NAME
 
     settings = settings_of(context)
@@ -163,47 +158,60 @@ def server(
     access = _access(settings, host, auth, proxies, auth_header, scope_header, limits_header)
     app = load_app(app_reference)
     with checked_database(settings) as database:
-        try:
-            bound = bind(host, port)
-        except (OSError, socket.gaierror) as error:
-            raise Refusal(
-                f"cannot listen at {host} port {port}: {error.strerror}; choose another with "
-                "--host and --port",
-                exits.USAGE,
-            ) from None
+        bound = _bind(host, port)
         shown = f"[{host}]" if ":" in host else host
         ready = f"serving {database} at http://{shown}:{bound.getsockname()[1]}{root_path}"
         if auth == "key":
             ready += f"\nlog in with the key in {_home(settings) / KEY_NAME}"
-
-        async def serve() -> bool:
-            async with kept_running(database):
-                served = Server(
-                    database,
-                    auth=access,
-                    app=app,
-                    schema=settings.schema,
-                    hosts=(*LOOPBACK, host, *hosts),
-                    read_only=read_only,
-                    max_body=max_body,
-                    max_streams=max_streams,
-                    max_streams_each=max_streams_each,
-                    stream_seconds=STREAM_SECONDS,
-                )
-                if database.connecting.read_url is not None:
-                    with suppress(DatabaseError):  # it is opened again at the first request
-                        await served.site.open()  # refuses one that is not a replica
-                return await run(
-                    served,
-                    bound,
-                    grace_seconds=grace,
-                    root_path=root_path,
-                    ready=lambda: click.echo(ready, err=True),
-                )
-
+        options |= {"schema": settings.schema, "hosts": (*LOOPBACK, host, *hosts)}
+        options |= {"auth": access, "app": app}
+        serving = _serve(database, bound, grace, root_path, ready, options)
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            interrupted = runner.run(serve())
+            interrupted = runner.run(serving)
         context.exit(exits.INTERRUPTED if interrupted else exits.OK)
+
+
+def _bind(host: str, port: int) -> socket:
+    from holdfast.server.running import bind
+
+    try:
+        return bind(host, port)
+    except OSError as error:
+        raise Refusal(
+            f"cannot listen at {host} port {port}: {error.strerror}; choose another with "
+            "--host and --port",
+            exits.USAGE,
+        ) from None
+
+
+async def _serve(
+    database: Database,
+    bound: socket,
+    grace_seconds: float,
+    root_path: str,
+    ready: str,
+    options: dict[str, Any],
+) -> bool:
+    """Serve until SIGTERM or Ctrl-C; return True if it was Ctrl-C."""
+    from contextlib import suppress
+
+    from holdfast.database.keeping import kept_running
+    from holdfast.errors import DatabaseError
+    from holdfast.server.running import STREAM_SECONDS, run
+    from holdfast.server.server import Server
+
+    async with kept_running(database):
+        served = Server(database, stream_seconds=STREAM_SECONDS, **options)
+        if database.connecting.read_url is not None:
+            with suppress(DatabaseError):  # it is opened again at the first request
+                await served.site.open()  # refuses one that is not a replica
+        return await run(
+            served,
+            bound,
+            grace_seconds=grace_seconds,
+            root_path=root_path,
+            ready=lambda: click.echo(ready, err=True),
+        )
 
 
 def _access(
