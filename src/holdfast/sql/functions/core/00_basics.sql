@@ -84,7 +84,7 @@ return (
 );
 
 -- Return the engine's time as it is by now. holdfast.now() stands still while a statement runs,
--- also while one waits. Called by read_tasks and _lease_messages.
+-- also while one waits. Called by read_tasks, _lease_messages and _fail_illegible.
 create or replace function holdfast._clock() returns timestamptz
 language sql volatile
 return holdfast.now() + (clock_timestamp() - statement_timestamp());

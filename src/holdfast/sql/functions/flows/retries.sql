@@ -83,8 +83,8 @@ begin
     end if;
 end $$;
 
--- Return true if the shape that a run had was replaced. A run that was started by name, before there
--- was the flow, is older than its shape. Called by _continue_flow.
+-- Return true if the shape that a run had was replaced. A run that was started by name, before
+-- there was the flow, is older than its shape. Called by _continue_flow.
 create or replace function holdfast._is_replaced(p_run holdfast.runs, p_handler text)
 returns boolean
 language sql stable

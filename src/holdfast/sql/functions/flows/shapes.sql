@@ -226,8 +226,8 @@ begin
     perform holdfast._connect_end(v_handler);
 end $$;
 
--- Replace a shape by another that was checked, and keep it for the runs that have it. Locks: expects
--- the flow's versions and starts locked. Called by _stop_flow.
+-- Replace a shape by another that was checked, and keep it for the runs that have it. Locks:
+-- expects the flow's versions and starts locked. Called by _stop_flow.
 create or replace function holdfast._replace_shape(
     p_flow_slug text, p_version int, p_hash text, p_shape jsonb
 ) returns void
@@ -250,8 +250,8 @@ begin
     perform holdfast._write_shape(p_flow_slug, p_version, p_hash, p_shape, v_from);
 end $$;
 
--- Delete a shape. Locks: expects the flow's versions and starts locked. Called by _replace_shape and
--- delete_flow.
+-- Delete a shape. Locks: expects the flow's versions and starts locked. Called by _replace_shape
+-- and delete_flow.
 create or replace function holdfast._delete_shape(p_handler text) returns void
 language sql
 as $$
