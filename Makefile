@@ -3,7 +3,8 @@
 
 SHELL := /bin/sh
 BIN := .venv/bin
-PYTHON ?= $(or $(wildcard $(BIN)/python),$(shell scripts/find_python.sh))
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,\
+	$(shell $(name) -c 'import sys; sys.version_info < (3, 11) or print("$(name)")' 2>/dev/null)))
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
