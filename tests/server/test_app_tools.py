@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
+from uuid import UUID
 
 import httpx
 import pytest
@@ -21,7 +22,8 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from holdfast import App, Context
-from holdfast.errors import ConfigurationError
+from holdfast.client.runs import Runs
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.mcp.server import McpServer
 from holdfast.server.access import Principal
 from holdfast.server.running import bind
@@ -71,6 +73,11 @@ async def breaks(ctx: Context) -> None:
 
 
 @app.workflow
+async def prints(ctx: Context, size: int) -> str:
+    return size * "x"
+
+
+@app.workflow
 async def secret(ctx: Context) -> str:
     return "secret"
 
@@ -89,7 +96,7 @@ async def words(run: str) -> list[str]:
     return run.split()
 
 
-NAMES = ("checkout", "wait.for.packing", "breaks", "mail", "graph")
+NAMES = ("checkout", "wait.for.packing", "breaks", "prints", "mail", "graph")
 
 
 def who(request: Request) -> Principal | None:
@@ -171,6 +178,7 @@ async def test_workflows_are_tools_with_their_types(store: Store) -> None:
         "checkout",
         "wait_for_packing",
         "breaks",
+        "prints",
         "mail",
         "graph",
         "get_result",
@@ -240,6 +248,33 @@ async def test_what_cannot_be_is_told(store: Store) -> None:
         assert "out of stock" in await asked.refused("breaks")
         assert "not a run's id" in await asked.refused("get_result", run_id="7")
         assert "run_id: give it" in await asked.refused("get_result")
+
+
+async def test_an_output_that_is_too_large_names_its_run(store: Store) -> None:
+    """Else an agent starts it again, and again."""
+    async with served(store) as url, agent(url) as asked:
+        call = {"size": 300_000, "idempotency_key": "a", "wait_seconds": 60}
+        told = await asked.refused("prints", **call)
+        run = UUID(told.split()[1])
+        assert told.startswith(f"run {run} completed; its output has 300,002 bytes, and 262,144 at")
+        assert await asked.refused("get_result", run_id=str(run)) == told
+
+
+async def test_a_start_whose_answer_fails_names_its_run(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run is there, although the database was away before it ended."""
+
+    async def away(*_: object) -> None:
+        raise DatabaseUnavailable("no server answers")
+
+    monkeypatch.setattr(Runs, "wait", away)
+    async with served(store) as url, agent(url) as asked:
+        told = await asked.refused("prints", size=1)
+        run = UUID(told.split()[1])
+        assert told.startswith(f"run {run} was started, do not start it again: ask get_result; The")
+        monkeypatch.undo()
+        assert (await asked.ask("get_result", run_id=str(run), wait_seconds=60))["output"] == "x"
 
 
 async def test_runs_of_other_workflows_are_not_there(store: Store) -> None:

@@ -20,8 +20,9 @@ from holdfast.definitions.workflows import newest_definitions
 from holdfast.errors import ConfigurationError, InvalidInput, ResultTimeout, RunNotFound
 from holdfast.mcp.calling import LARGEST, Answer, bad, check_names, find_tool, key_of, text_of
 from holdfast.mcp.tools import KEY, Described
+from holdfast.server.api.explaining import whole
 from holdfast.server.changes import printable
-from holdfast.server.problems import Problem, problem_of
+from holdfast.server.problems import problem_of
 from holdfast.server.reading import MAX_KEY
 from holdfast.types import RunRecord
 
@@ -86,7 +87,12 @@ class AppTools:
         start = cast("Callable[..., Any]", self._client.start)
         handle = await start(definition, input=_input(definition, arguments), key=key_of(arguments))
         logger.info("%s by mcp: run %s", name, handle.run_id)
-        return await self._answer(handle.run_id, wait)
+        try:
+            return await self._answer(handle.run_id, wait)
+        except Exception as error:  # the run is there: an agent must not start another
+            text = f"run {handle.run_id} was started, do not start it again: ask {RESULT}"
+            text += f"; {problem_of(error).detail}"
+            return Answer(text, failed=True)
 
     async def _signal(self, arguments: Mapping[str, object]) -> Answer:
         run_id, event = await self._run_of(arguments), text_of("name", arguments.get("name"))
@@ -125,6 +131,13 @@ def _of_run(run: RunRecord) -> Answer:
         "error": error,
     }
     if run.status == "completed":
+        size = len(whole(run.output or "null").encode())
+        if size > LARGEST:
+            return Answer(
+                f"run {run.run_id} completed; its output has {size:,} bytes, and {LARGEST:,} at most "
+                f"are given: have a person read it with `holdfast runs show {run.run_id} --json`",
+                failed=True,
+            )
         return _structured(said)
     if run.status == "running":
         more = f"it has not ended: ask {RESULT} later"
@@ -137,8 +150,6 @@ def _of_run(run: RunRecord) -> Answer:
 
 def _structured(said: Mapping[str, object], note: str | None = None) -> Answer:
     data = msgspec.json.encode(said)
-    if len(data) > LARGEST:
-        raise Problem(413, "too-large", f"the answer has {len(data):,} bytes, {LARGEST:,} at most")
     return Answer(data.decode(), note, structured=msgspec.json.decode(data))
 
 
