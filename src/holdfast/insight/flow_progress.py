@@ -144,10 +144,13 @@ def _of_states(
 
 def _of_state(state: FlowStepState, ended: bool) -> StepProgress:
     initial, left = state.initial_tasks, state.remaining_tasks
+    begins_at = state.started_at if state.status == "created" else None  # of a run, later
     return compose(
         StepProgress,
         state,
         state=_stored_state(state, ended),
+        started_at=None if begins_at is not None else state.started_at,
+        next_at=None if ended else begins_at,
         tasks=initial if state.kind == "map" else None,
         done=0 if initial is None or left is None else initial - left,
         attempts=state.attempts or 0,
@@ -158,6 +161,8 @@ def _of_state(state: FlowStepState, ended: bool) -> StepProgress:
 def _stored_state(state: FlowStepState, ended: bool) -> StepState:
     if state.status == "started":
         return "stopped" if ended else "running"
+    if state.status == "created" and state.started_at is not None and not ended:
+        return "delayed"
     return state.status
 
 

@@ -68,6 +68,8 @@ def _ready(states: Sequence[FlowStepState], first: int) -> Mapping[str, int]:
         before = [ends.get(step) for step in state.deps]
         if state.kind != "single" or None in before or state.started_at is None:
             continue
+        if state.status == "created":  # a run that begins later
+            continue
         at = max([first, *filter(None, before)]) + state.delay_seconds * 1_000_000
         if at < state.started_at:
             found[state.step] = at

@@ -6,6 +6,8 @@ from holdfast import Limit
 from holdfast.client import Client
 from holdfast.insight.actions import Action
 from holdfast.insight.doctor import check_unserved
+from holdfast.insight.flow_progress import progress_of
+from holdfast.insight.flow_spans import step_spans
 from holdfast.types import FlowShape
 from holdfast.values.ids import keyed_run_id
 
@@ -109,6 +111,20 @@ async def test_a_delayed_step_has_the_moment_at_which_it_begins(
     assert found.state == "waiting"
     assert found.because.startswith("step site begins at ")
     assert found.because.endswith(": it has a start_delay")
+
+
+async def test_a_step_that_is_a_run_with_a_start_delay_is_delayed(
+    client: Client, scene: FlowScene
+) -> None:
+    pay = single("pay", runs="shop/pay@1", runs_kind="workflow", start_delay=60)
+    run_id = await scene.start(pay)
+    assert (await client.why(run_id)).because.startswith("step pay waits for run ")
+    (state,) = (await scene.store.flow_steps([run_id]))[run_id]
+    assert list(step_spans([], [state], None)) == []
+    (step,) = progress_of([state], [], ended=False)
+    assert (step.state, step.started_at, step.next_at) == ("delayed", None, state.started_at)
+    (step,) = progress_of([state], [], ended=True)
+    assert (step.state, step.started_at, step.next_at) == ("created", None, None)
 
 
 async def test_a_step_of_a_paused_queue_has_the_action_that_resumes_it(

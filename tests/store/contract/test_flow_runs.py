@@ -321,6 +321,23 @@ async def test_a_delayed_start_and_a_start_delay_hold_runs_back(
     assert len(await bob.claims()) == 1
 
 
+async def test_a_step_that_is_a_run_begins_when_its_run_does(
+    flows: Flows, store: Store, clock: Clock
+) -> None:
+    await flows.define(run_step("a"), run_step("b", start_delay=5))
+    run_id, other = [await flows.start(1, delay_seconds=10.0) for _ in range(2)]
+    now, steps = await store.now(), await flows.steps(run_id)
+    assert {slug: step.status for slug, step in steps.items()} == {"a": "created", "b": "created"}
+    assert steps["a"].started_at == now + 10 * SECOND
+    assert steps["b"].started_at == now + 15 * SECOND
+    await clock.advance(10)
+    assert await flows.statuses(run_id) == {"a": "started", "b": "created"}
+    await store.terminate_runs([other])
+    assert await flows.statuses(other) == {"a": "started", "b": "created"}
+    await clock.advance(5)
+    assert await flows.statuses(run_id) == {"a": "started", "b": "started"}
+
+
 async def test_the_times_of_runs_count_from_a_delayed_start(
     flows: Flows, store: Store, clock: Clock, bob: ManualWorker
 ) -> None:

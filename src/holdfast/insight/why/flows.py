@@ -56,7 +56,11 @@ def explain_flow(
 def _steps_that_are_runs(flow: FlowSurroundings) -> Iterator[tuple[StepShape, StepProgress]]:
     """Give the steps under way that are runs."""
     over = {each.step for each in flow.steps if each.has_ended or each.state == "stopped"}
-    begun = {each.step: each for each in flow.steps if each.started_at and each.step not in over}
+    begun = {
+        each.step: each
+        for each in flow.steps
+        if (each.started_at or each.state == "delayed") and each.step not in over
+    }
     for shape in () if flow.shape is None else flow.shape.steps:
         if shape.runs is not None and (step := begun.get(shape.slug)) is not None:
             yield shape, step

@@ -43,7 +43,7 @@ def end_from_outside(
     notices = _holder_notices(tables, ended) + place_notices(tables, event.at, ended)
     for run_id in ended:
         tables.append(run_id, event)
-        keep_started(tables, run_id)
+        keep_started(tables, event.at, run_id)
     for run_id in ended:
         notices += tables.end(run_id, status, event.at, error=(errors or {}).get(run_id))
     count_ends(tables, event.at, ended, status)
@@ -65,10 +65,10 @@ def _holder_notices(tables: Tables, run_ids: Iterable[UUID]) -> list[Notice]:
     ]
 
 
-def keep_started(tables: Tables, run_id: UUID) -> None:
+def keep_started(tables: Tables, now: int, run_id: UUID) -> None:
     """Record which single steps of a run are under way: its tasks are about to be deleted."""
     for (_, key), task in tables.tasks_of_run(run_id):
-        if task.kind not in ("step", "child") or ":" in key or task.started_at is None:
+        if task.kind not in ("step", "child") or ":" in key or not task.has_begun(now):
             continue
         step = tables.steps[run_id].setdefault(key, StepRow())
         if step.status == "created":

@@ -148,6 +148,10 @@ class TaskRow(msgspec.Struct):
         """The handler that a worker must have for this task; an approval has none."""
         return "" if self.kind == "approval" else turn_handler(self.name, self.version, self.build)
 
+    def has_begun(self, now: int) -> bool:
+        """Return True if it was claimed, or if the run that it stands for has begun."""
+        return self.started_at is not None and self.started_at <= now
+
 
 class LimitRow(msgspec.Struct, eq=False):
     """A limit; for a rate also when tasks began, or units were used, by the value of its key."""

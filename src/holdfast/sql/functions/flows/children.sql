@@ -179,6 +179,11 @@ begin
         ) as c
         group by c.runs_kind order by c.runs_kind desc
     loop
+        update holdfast.tasks t set started_at = u.at  -- a step begins when its run does
+        from unnest(v_new.parents, v_new.keys, v_new.visible_ats, v_new.delays)
+            as u (run_id, key, at, delay)
+        where t.run_id = u.run_id and t.key = u.key and u.delay > 0 and t.attempts = 1
+            and strpos(t.key, ':') = 0;
         perform holdfast._use_payloads(u.run_id, array[u.input])
         from unnest(v_new.run_ids, v_new.inputs) as u (run_id, input)
         where holdfast._refers(u.input);

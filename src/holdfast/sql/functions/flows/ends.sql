@@ -260,7 +260,7 @@ begin
         insert into holdfast.step_states (run_id, step_slug, status, initial_tasks,
             remaining_tasks, output, attempts, worker, started_at, ended_at)
         select f.run_id, f.step_slug, 'completed', 1, 0, coalesce(f.output, 'null'), f.attempts,
-            f.worker, f.started_at, p_now
+            f.worker, least(f.started_at, p_now), p_now
         from first f where not f.is_element
         order by f.run_id, f.step_slug
         on conflict (run_id, step_slug) do update

@@ -2,7 +2,8 @@
 
 -- Return the steps of runs in the order in which they were added, as the shape had them when the
 -- run was created. One of which nothing is known yet
--- is 'created'; a single step whose task has been claimed is 'started'. One that failed has the
+-- is 'created'; a single step whose task has been claimed is 'started'. One that is a run which
+-- begins later is 'created' too, and its started_at is that moment. One that failed has the
 -- attempts and the worker that its error names. Without p_outputs, outputs are null.
 -- Called by clients.
 create or replace function holdfast.flow_steps(p_run_ids uuid[], p_outputs boolean default true)
@@ -17,7 +18,7 @@ as $$
 begin
     return query
     select r.run_id, s.step_slug, s.step_type, s.deps,
-        case when coalesce(t.status, 'created') = 'created' and k.started_at is not null
+        case when coalesce(t.status, 'created') = 'created' and k.started_at <= holdfast.now()
             then 'started' else coalesce(t.status, 'created') end,
         t.initial_tasks, t.remaining_tasks, case when t.status = 'completed' and p_outputs
             then holdfast._step_output(r.run_id, s.step_slug)::json end,
@@ -77,7 +78,8 @@ begin
     cross join lateral (
         select * from holdfast.tasks t where t.run_id = u.run_id and t.key <> '' offset 0
     ) as t
-    where t.kind in ('step', 'child') and strpos(t.key, ':') = 0 and t.started_at is not null
+    where t.kind in ('step', 'child') and strpos(t.key, ':') = 0
+        and t.started_at <= holdfast.now()
     order by t.run_id, t.key
     on conflict (run_id, step_slug) do update
     set status = 'started', initial_tasks = 1, remaining_tasks = 1, attempts = excluded.attempts,

@@ -25,7 +25,7 @@ def cancel_flows(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[Noti
     progress = Progress(tables, now)
     for run_id in stopped:
         shape = shape_of(tables, run_id)
-        keep_started(tables, run_id)
+        keep_started(tables, now, run_id)
         places = {(run_id, slug) for slug in shape.steps}
         progress.notices += delete_tasks(tables, now, places, _REASON)
         for slug in [END, *shape.last]:

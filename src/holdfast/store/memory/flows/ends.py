@@ -114,7 +114,8 @@ def _complete_single(progress: Progress, task: TaskRow, output: str) -> None:
     step.status, step.output = "completed", output
     step.initial_tasks, step.remaining_tasks = 1, 0
     step.attempts, step.worker = task.attempts, task.worker
-    step.started_at, step.ended_at = task.started_at, progress.now
+    step.started_at = min(task.started_at or progress.now, progress.now)
+    step.ended_at = progress.now
 
 
 def _count_down(progress: Progress, place: Place, elements: int) -> bool:

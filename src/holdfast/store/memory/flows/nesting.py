@@ -10,6 +10,7 @@ import msgspec
 from holdfast.codec import raw
 from holdfast.errors import HoldfastError, InvalidInput, UnknownFlow
 from holdfast.store.memory import details
+from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.flows.always import cancel_flows
 from holdfast.store.memory.flows.ends import end_tasks, error_line, retry_pause
 from holdfast.store.memory.flows.inputs import step_output
@@ -63,6 +64,8 @@ class FlowNesting:
             if task.paused or (task.run_id, task.key) not in tables.tasks:
                 continue
             new = _new_run(tables, now, task)
+            if new.delay_seconds and task.attempts == 1 and split_key(task.key)[1] is None:
+                task.started_at = now + to_micros(new.delay_seconds)  # a step begins with its run
             use_payloads(tables, new.run_id, [new.input])
             parent = Parent(task.run_id, task.key, "cancel")
             if _shape(tables, task).runs_kind == "workflow":

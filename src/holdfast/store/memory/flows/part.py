@@ -115,9 +115,9 @@ class MemoryFlows(Part):
     async def flow_steps(
         self, run_ids: Sequence[UUID], *, outputs: bool = True
     ) -> dict[UUID, list[FlowStepState]]:
-        async with self._transaction() as (tables, _):
+        async with self._transaction() as (tables, now):
             flows = sorted(run_id for run_id in run_ids if _is_flow(tables, run_id))
-            return {run_id: steps_of(tables, run_id, outputs=outputs) for run_id in flows}
+            return {run_id: steps_of(tables, now, run_id, outputs=outputs) for run_id in flows}
 
     async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
         async with self._transaction() as (tables, now):

@@ -35,9 +35,9 @@ class _Failure(msgspec.Struct):
     worker: str | None = None
 
 
-def steps_of(tables: Tables, run_id: UUID, *, outputs: bool) -> list[FlowStepState]:
+def steps_of(tables: Tables, now: int, run_id: UUID, *, outputs: bool) -> list[FlowStepState]:
     """Return the steps of a run of a flow, in the order of its shape."""
-    states = [_state(tables, run_id, step) for step in shape_had(tables, run_id).shape.steps]
+    states = [_state(tables, now, run_id, step) for step in shape_had(tables, run_id).shape.steps]
     return states if outputs else [replace(state, output=None) for state in states]
 
 
@@ -90,13 +90,13 @@ def _error(heartbeat: str | None) -> str:
     return bytes(error).decode()
 
 
-def _state(tables: Tables, run_id: UUID, step: StepShape) -> FlowStepState:
+def _state(tables: Tables, now: int, run_id: UUID, step: StepShape) -> FlowStepState:
     """Return a step: what is stored of it, and for a single step what its task tells."""
     row = known_step(tables, (run_id, step.slug)) or StepRow()
     task = tables.tasks.get((run_id, step.slug))
     status, attempts, worker, started_at = row.status, row.attempts, row.worker, row.started_at
     if task is not None:
-        if status == "created" and task.started_at is not None:
+        if status == "created" and task.has_begun(now):
             status = "started"
         attempts = task.attempts if attempts is None else attempts
         worker = task.worker if worker is None else worker
