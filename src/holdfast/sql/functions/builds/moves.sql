@@ -14,12 +14,7 @@ language plpgsql
 as $$
 begin
     perform holdfast._lock_turns(p_run_ids);
-    perform from (
-        select distinct u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
-    ) as u
-    cross join lateral (
-        select from holdfast.runs r where r.run_id = u.run_id for no key update
-    ) as r;
+    perform holdfast._lock_runs(p_run_ids);
     with asked as materialized (
         select distinct u.run_id from unnest(p_run_ids) as u (run_id)
     ), judged as materialized (

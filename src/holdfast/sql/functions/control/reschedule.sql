@@ -50,10 +50,7 @@ begin
             perform holdfast._move_places(v.run_ids, v.from_queues, p_queue);
         end if;
         notices := holdfast._move_turns(v.run_ids, v.due_ats, p_queue) || notices;
-        perform from (select u.run_id from unnest(v.run_ids) as u (run_id) order by u.run_id) as u
-        cross join lateral (
-            select from holdfast.runs r where r.run_id = u.run_id for no key update
-        ) as r;
+        perform holdfast._lock_runs(v.run_ids);
         update holdfast.runs r
         set queue = coalesce(p_queue, r.queue), deadline_at = u.deadline_at,
             due_at = case when v_start_at is null or greatest(r.due_at, u.due_at) <= v_now

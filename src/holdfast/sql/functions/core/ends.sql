@@ -22,6 +22,8 @@ begin
         from holdfast._end_run(p_now, p_run_ids[1], p_statuses[1], p_outputs[1], p_errors[1]) as e;
         return;
     end if;
+    perform holdfast._lock_runs(array(
+        select u.run_id from unnest(p_run_ids) as u (run_id) where u.run_id <> all (p_skipped)));
     with ended as materialized (
         select u.run_id, u.status, u.output, u.error, t.started_at
         from unnest(p_run_ids, p_statuses, p_outputs, p_errors) as u (run_id, status, output, error)
@@ -75,7 +77,8 @@ begin
 end $$;
 
 -- End a run as _end_runs does. It has short statements, without arrays: an idle worker ends one run
--- at a time. Locks: as _end_runs. Called by _end_runs.
+-- at a time. It finds the row by its id: the row has another ctid if the update has waited for it.
+-- Locks: as _end_runs. Called by _end_runs.
 create or replace function holdfast._end_run(
     p_now timestamptz, p_run_id uuid, p_status text, p_output json, p_error json,
     out notices text[], out children uuid[]
@@ -94,10 +97,7 @@ begin
     set status = p_status, output = p_output, error = p_error, started_at = e.started_at,
         completed_at = p_now, delete_after = p_now + r.retention
     from ended e
-    cross join lateral (
-        select r.ctid from holdfast.runs r where r.run_id = p_run_id limit 1
-    ) as f
-    where r.ctid = f.ctid
+    where r.run_id = p_run_id
     returning r.parent_run_id, r.name, case
         when r.status <> 'continued' then r.singleton_key end as singleton_key
     into v_run;

@@ -1,4 +1,4 @@
--- Lock rows of tasks in one order: turns by run id, then other tasks by run id and key. Hold runs.
+-- Lock rows in one order: turns by run id, other tasks by run id and key, then runs. Hold runs.
 
 -- Lock the turn rows of runs, by run_id. Returns the runs that have one: what changes runs from
 -- outside leaves others alone, which may be started while it waits. Called by commit and by all
@@ -43,6 +43,20 @@ begin
     cross join lateral (
         select from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key for update
     ) as t;
+end $$;
+
+-- Lock rows of runs by run_id, for a change in a later statement, as in _lock_tasks: tags change
+-- without the turn row. Called by _end_runs, move_to_build and reschedule_runs.
+create or replace function holdfast._lock_runs(p_run_ids uuid[]) returns void
+language plpgsql
+as $$
+begin
+    perform from (
+        select distinct u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
+    ) as u
+    cross join lateral (
+        select from holdfast.runs r where r.run_id = u.run_id for no key update
+    ) as r;
 end $$;
 
 -- Hold runs, so that none of them is deleted before this transaction ends. Returns true if all of
