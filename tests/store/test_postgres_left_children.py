@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from clocks import ThoroughStore
 from contract.actors import ManualWorker, log, log_types, start
-from contract.commands import child
+from contract.commands import child, command
 from contract.test_left_children import TAKEN, fail, let_go, retry, to_parent
 from contract.test_run_retries import fail as fail_again
 from msgspec import structs
 from scene import Scene, finished, turn, yielded
 
-from holdfast.types import ANY_END, ClaimedTask, Fork, TurnCommit
+from holdfast.types import ANY_END, ClaimedTask, Finish, Fork, TurnCommit
 
 DEADLOCKS = "select deadlocks from pg_stat_database where datname = current_database()"
 
@@ -37,6 +39,17 @@ def signals(task: ClaimedTask, key: str) -> TurnCommit:
     """Return a part by which a child signals its parent."""
     assert task.parent_run_id is not None
     part = turn(task, to_parent(key, task.parent_run_id))
+    return structs.replace(part, has_commands=True, touches=(task.parent_run_id,))
+
+
+def continued(task: ClaimedTask) -> TurnCommit:
+    """Return a part by which a child continues as new."""
+    assert task.parent_run_id is not None
+    new_id = str(uuid4())
+    said: dict[str, Any] = {"run_id": new_id, "input": None, "version": 1, "signals": []}
+    order = command("WorkflowContinuedAsNew", "", **said)
+    then = Finish("continued", output=json.dumps({"run_id": new_id}))
+    part = turn(task, order, then=then)
     return structs.replace(part, has_commands=True, touches=(task.parent_run_id,))
 
 
@@ -66,6 +79,81 @@ async def test_a_retry_waits_for_a_child_that_signals(scene: Scene, ann: ManualW
     await session.commit("ann", signals(task, "a"))
     new_id = await scene.while_blocked(retry(scene.store, run_id), transaction.commit)
     assert await log_types(scene.store, new_id) == [*TAKEN, "SignalReceived"]
+
+
+async def test_a_retry_waits_for_a_child_that_continued_meanwhile(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    """The turn of its next run is locked as well: a signal of that is heard, too."""
+    run_id, children = await start(scene.store), [UUID(int=1), UUID(int=(1 << 128) - 1)]
+    parent = await ann.take()
+    orders = [
+        child(each, f"child#{number}", queue="slow", parent_close="abandon")
+        for number, each in enumerate(children, 2)
+    ]
+    await ann.command(parent, *orders)
+    first, second = (await ann.claim(queues=["slow"])).tasks
+    await fail(ann, parent, expected=3)
+    held, continuing = await scene.session(), await scene.session()
+    transactions = [held.transaction(), continuing.transaction()]
+    for transaction in transactions:
+        await transaction.start()
+    await held.commit("ann", ended(max(first, second, key=lambda task: task.run_id)))
+    part = continued(min(first, second, key=lambda task: task.run_id))
+    await continuing.commit("ann", part)
+    retrying = asyncio.create_task(retry(scene.store, run_id))
+    await scene.until_blocked()
+    await transactions[1].commit()
+    signalling = continuing.transaction()
+    await signalling.start()
+    await continuing.commit("ann", signals(await ann.take(queues=["slow"]), "a"))
+    await transactions[0].commit()
+    await asyncio.sleep(0.1)
+    await signalling.commit()
+    events = await log_types(scene.store, await retrying)
+    assert (events.count("SignalReceived"), events.count("ChildCompleted")) == (1, 1)
+
+
+@pytest.mark.parametrize("has_ended", [False, True])
+async def test_a_child_that_is_tagged_is_not_started_again(
+    scene: Scene, ann: ManualWorker, has_ended: bool
+) -> None:
+    """Fault: the retry did not find it in the place to which the change of its row had moved it."""
+    run_id, task = await let_go(scene.store, ann)
+    if has_ended:
+        await ann.finish(task)
+    session = await scene.session()
+    transaction = session.transaction()
+    await transaction.start()
+    await session.call("set_tags", task.run_id, '["late"]')
+    new_id = await scene.while_blocked(retry(scene.store, run_id), transaction.commit)
+    assert await log_types(scene.store, new_id) == [*TAKEN, *["ChildCompleted"] * has_ended]
+
+
+async def test_a_child_that_is_tagged_is_not_started_again_by_the_next_attempt(
+    scene: Scene, ann: ManualWorker
+) -> None:
+    run_id, child_id = await start(scene.store), uuid4()
+    parent = await ann.take()
+    await ann.command(parent, child(child_id, queue="slow", parent_close="abandon"))
+    tagging, failing = await scene.session(), await scene.session()
+    transaction = tagging.transaction()
+    await transaction.start()
+    await tagging.call("set_tags", child_id, '["late"]')
+    new_id = uuid4()
+    said: dict[str, Any] = {"run_id": str(new_id), "input": None, "version": 1, "signals": []}
+    attempt = {"number": 1, "attempts": 5, "delay": 60.0, "run_id": str(run_id)}
+    more = {"attempt": attempt, "error": {"kind": "builtins.OSError", "message": "away"}}
+    order = command("WorkflowContinuedAsNew", "", **said, **more)
+    part = turn(
+        parent,
+        order,
+        then=Finish("continued", output=json.dumps({"run_id": str(new_id)})),
+        expected=2,
+    )
+    part = structs.replace(part, has_commands=True, has_children=True)
+    await scene.while_blocked(failing.commit("ann", part), transaction.commit)
+    assert await log_types(scene.store, new_id) == TAKEN
 
 
 async def test_a_child_that_ends_waits_for_the_retry(scene: Scene, ann: ManualWorker) -> None:

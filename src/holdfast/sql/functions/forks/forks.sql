@@ -53,8 +53,7 @@ begin
     v_until := coalesce(p_until, v_until);
     if p_retry then
         v_again := holdfast._made_again(p_run_id, v_until, p_failed_steps);
-        perform holdfast._lock_turns(array(
-            select c.run_id from holdfast._left_children(p_run_id, v_until, v_again) as c));
+        perform holdfast._lock_left_children(p_run_id, v_until, v_again);
     end if;
     if p_results is not null and exists (
         select from json_object_keys(p_results) as k (key)

@@ -19,7 +19,7 @@ end $$;
 
 -- Return the children that the retry of a run takes over: those with the close policy 'abandon' of
 -- calls that are open. Of a child that continued as new, all runs. Locks nothing. Called by
--- fork_run, retry_plan and _take_over_children.
+-- retry_plan, _lock_left_children and _take_over_children.
 create or replace function holdfast._left_children(p_run_id uuid, p_until int, p_again json)
 returns table (run_id uuid, key text, status text)
 language plpgsql stable
@@ -32,6 +32,24 @@ begin
     from holdfast.runs r
     where r.parent_run_id = p_run_id and r.parent_close = 'abandon' and r.parent_key in (
         select c.key from holdfast._open_child_calls(p_run_id, p_until, p_again) as c);
+end $$;
+
+-- Lock the turn rows of the children that a retry is to take over. Called by fork_run.
+create or replace function holdfast._lock_left_children(p_run_id uuid, p_until int, p_again json)
+returns void
+language plpgsql
+as $$
+declare
+    v_children uuid[];
+    v_locked uuid[] := '{}';
+begin
+    loop  -- until all are locked: one may have continued before it was
+        v_children := array(
+            select c.run_id from holdfast._left_children(p_run_id, p_until, p_again) as c);
+        exit when v_children <@ v_locked;
+        perform holdfast._lock_turns(v_children);
+        v_locked := v_children;
+    end loop;
 end $$;
 
 -- Return the children of open calls that a run has let go, and that were deleted after their end,
@@ -68,6 +86,8 @@ as $$
 declare
     v_keys text[];
 begin
+    perform holdfast._lock_runs(array(
+        select c.run_id from holdfast._left_children(p_run_id, p_until, p_again) as c));
     with taken as (
         update holdfast.runs r set parent_run_id = p_new_run_id
         from holdfast._left_children(p_run_id, p_until, p_again) as c
