@@ -311,6 +311,25 @@ async def test_signals_to_the_failed_parent_reach_the_retry(
     assert (await log_types(store, last))[-1] == "ChildCompleted"
 
 
+async def test_signals_to_an_attempt_that_was_deleted_reach_the_next(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Fault: no run was found. The child knows the second attempt, which a sweep passes over."""
+    await start(store, retention_seconds=1.0)
+    second = await fail_again(ann, await ann.take(), delay=0.0)
+    turn, child_id = await ann.take(), uuid4()
+    await ann.command(turn, child(child_id, queue="slow", parent_close="abandon", retention=9.0))
+    task, length = await ann.take(**SLOW), len(await log(store, second))
+    again: dict[str, Any] = {"calls": [], "seen": length, "after": []}
+    third = await fail_again(ann, turn, expected=length, again=again)
+    for _ in range(2):
+        await clock.advance(2)
+        await store.sweep_runs()
+    assert second not in await store.get_runs([second])
+    await ann.command(task, to_parent("a", second), touches=(second,))
+    assert (await log(store, third))[-1].key == "c/a"
+
+
 async def test_other_runs_signals_to_the_failed_run_are_not_delivered(
     store: Store, ann: ManualWorker
 ) -> None:

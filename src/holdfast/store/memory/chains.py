@@ -43,8 +43,8 @@ def receiver(tables: Tables, sender: UUID, target: UUID) -> UUID:
     row = tables.runs.get(sender)
     if row is None or row.parent is None or row.parent.close != "abandon":
         return target
-    has_ended = target in tables.runs and not tables.is_running(target)
-    return row.parent.run_id if has_ended and target in _since(tables, row.parent) else target
+    is_retried = not tables.is_running(target) and target in _since(tables, row.parent)
+    return row.parent.run_id if is_retried else target
 
 
 def first_parent(tables: Tables, parent: Parent) -> UUID:

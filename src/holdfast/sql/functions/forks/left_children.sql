@@ -168,7 +168,7 @@ begin
 end $$;
 
 -- Return the run that gets a signal: the parent of the sender, if the signal is for a run that this
--- parent retries. Locks nothing. Called by _send_signals and _hear_children.
+-- parent retries, which may have been deleted since. Locks nothing. Called by _send_signals and _hear_children.
 create or replace function holdfast._receiver(p_sender uuid, p_target uuid) returns uuid
 language plpgsql stable
 as $$
@@ -176,7 +176,8 @@ begin
     return coalesce((
         select r.parent_run_id from holdfast.runs r
         where r.run_id = p_sender and r.parent_close = 'abandon'
-            and (select t.status from holdfast.runs t where t.run_id = p_target) <> 'running'
+            and not exists (
+                select from holdfast.runs t where t.run_id = p_target and t.status = 'running')
             and exists (
                 select from holdfast._forks_since_child(r.parent_run_id, r.parent_key) as f
                 where f.run_id = p_target)), p_target);
