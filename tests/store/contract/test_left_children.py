@@ -413,6 +413,25 @@ async def test_a_child_that_was_deleted_is_not_started_again(
     assert await log_types(store, last) == [*TAKEN, "ChildFailed", "WorkflowForked"]
 
 
+async def test_a_child_that_was_deleted_is_not_started_again_while_its_first_run_is_kept(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Fault: a sweep keeps a run that continued as new for an hour, and the next is deleted."""
+    run_id, task = await let_go(store, ann, kind="workflow", retention=10.0)
+    await continued(ann, task)
+    last = await ann.take(**SLOW)
+    await clock.advance(11)
+    assert (await store.sweep_runs()).deleted == 0
+    await ann.finish(last)
+    await clock.advance(11)
+    assert (await store.sweep_runs()).deleted == 1
+    assert task.run_id in await store.get_runs([task.run_id])
+    assert await store.retry_plan(run_id) == RetryPlan(kept=("child",))
+    new_id = await retry(store, run_id)
+    assert await log_types(store, new_id) == [*TAKEN, "ChildFailed"]
+    assert details((await log(store, new_id))[-1])["status"] == "deleted"
+
+
 async def test_a_child_that_a_rule_may_have_refused_is_started_again(
     store: Store, ann: ManualWorker
 ) -> None:

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.events import CHILD_CANCEL, CHILD_COMPLETED, CHILD_FAILED, CHILD_STARTED, SIGNAL_SENT
 from holdfast.store.memory import children, details
-from holdfast.store.memory.chains import receiver
+from holdfast.store.memory.chains import newest, receiver
 from holdfast.store.memory.ends import tell_parents
 from holdfast.store.memory.retries import Fatal, without_failures
 from holdfast.store.memory.rows import ParentClose
@@ -30,11 +30,13 @@ class _Started(msgspec.Struct, frozen=True):
     def is_gone(self, tables: Tables) -> bool:
         """Return True for a run of a workflow that was let go, and deleted after its end.
 
-        No rule can have refused it in the commit that ended the run.
+        Its first run may be kept for an hour after the last. No rule can have refused it in the
+        commit that ended the run.
         """
+        last = tables.runs.get(newest(tables, self.child_run_id))
         return (
             (self.parent_close, self.kind) == ("abandon", "workflow")
-            and self.child_run_id not in tables.runs
+            and (last is None or last.status == "continued")
             and self.workflow_name not in tables.start_rules
         )
 
@@ -74,10 +76,11 @@ def left_children(tables: Tables, run_id: UUID, events: Sequence[Event], fatal: 
         for child_id, parent in parents.items()
         if parent is not None and parent.close == "abandon" and parent.key in calls
     }
+    there = Left(left).keys(tables)
     gone = {
         key: call.child_run_id
         for key, call in calls.items()
-        if key not in left.values() and call.is_gone(tables)
+        if key not in there and call.is_gone(tables)
     }
     return Left(left, gone)
 

@@ -42,7 +42,7 @@ end $$;
 
 -- Return true if a run exists. It reads the row's ctid: for the id alone PostgreSQL could choose an
 -- index that has the id as its last column. Locks nothing. Called by due_payloads, fork_flow,
--- fork_run, _gone_children, _paused_steps, _start_child_flows and retry_flow.
+-- fork_run, _paused_steps, _start_child_flows and retry_flow.
 create or replace function holdfast._has_run(p_run_id uuid) returns boolean
 language plpgsql stable
 as $$

@@ -68,7 +68,12 @@ begin
     from holdfast._open_child_calls(p_run_id, p_until, p_again) as c
     where c.details ->> 'parent_close' = 'abandon' and c.details ->> 'kind' = 'workflow'
         and c.key not in (select u.key from unnest(p_left) as u (key))
-        and not holdfast._has_run((c.details ->> 'child_run_id')::uuid)
+        and not exists (  -- the first run may be kept for an hour after the last
+            select from holdfast.newest_runs(array[(c.details ->> 'child_run_id')::uuid]) as n
+            cross join lateral (
+                select r.status from holdfast.runs r where r.run_id = n.newest limit 1
+            ) as r
+            where r.status <> 'continued')
         and not exists (
             select from holdfast.start_rules s where s.name = c.details ->> 'workflow_name');
 end $$;
