@@ -265,7 +265,9 @@ begin
     return query
     with marked as materialized (
         select e.*, holdfast._seen(e.event_type, e.details) as seen,
-            bool_or(e.role = 'command_end' or e.event_type in ('StepCompleted', 'StepFailed'))
+            bool_or(e.role = 'command_end' or e.event_type in ('StepCompleted', 'StepFailed')
+                    or e.event_type = 'ChildStarted' and e.key in (
+                        select unnest(holdfast._texts(p_again -> 'left'))))
                 over together as has_end,
             bool_or(e.role = 'command') over together as has_command
         from (
@@ -278,12 +280,9 @@ begin
             and (e.event_type <> 'WorkflowCancelRequested'
                 or (p_again ->> 'uncancelled') is distinct from 'true')
         window together as (partition by e.key, left(e.event_type, 4))
-    ), taken as materialized (
-        select u.key from unnest(holdfast._texts(p_again -> 'left')) as u (key)
     ), strangers as materialized (
         select m.details ->> 'child_run_id' as run_id
         from marked m where m.event_type = 'ChildStarted' and not m.has_end
-            and m.key not in (select t.key from taken t)
     )
     select (row_number() over (order by coalesce(k.seen, k.idx), k.seen is null, k.idx))::int - 1,
         k.event_type, k.key, case when k.seen is null then k.details
@@ -301,7 +300,6 @@ begin
                         and coalesce(nullif(split_part(a.key, '#', 2), ''), '1')::int
                             < coalesce(nullif(split_part(k.key, '#', 2), ''), '1')::int)
                 or p_again -> 'attempt' is not null and k.event_type = 'EventSubscribed'
-                or k.event_type = 'ChildStarted' and k.key in (select t.key from taken t)
         when k.role = 'command_end' then k.has_command
         else true end
     order by 1;
