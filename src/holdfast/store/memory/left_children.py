@@ -19,6 +19,7 @@ from holdfast.types import ErrorInfo, Event, Notice, RunKind
 
 class _Sent(msgspec.Struct, frozen=True):
     run_id: UUID
+    signal_id: str | None = None
 
 
 class _Started(msgspec.Struct, frozen=True):
@@ -115,8 +116,8 @@ def hear(tables: Tables, now: int, new_run_id: UUID, left: Left) -> list[Notice]
     ]
     notices: list[Notice] = []
     for _, run_id, _, event in sorted(sent, key=lambda each: each[:3]):
-        target = details.read(event.details, _Sent).run_id
-        if receiver(tables, run_id, target) != target:
+        sent_to = details.read(event.details, _Sent)
+        if sent_to.signal_id and receiver(tables, run_id, sent_to.run_id) != sent_to.run_id:
             notices += children.signal([], tables, now, run_id, event)
     ended = [run_id for run_id in child_ids if not tables.is_running(run_id)]
     return notices + tell_parents(tables, now, sorted(ended))

@@ -161,8 +161,12 @@ begin
         select e.* from holdfast.events e
         where e.run_id = u.run_id and e.event_type = 'SignalSent' offset 0
     ) as e
-    where holdfast._receiver(e.run_id, (e.details ->> 'run_id')::uuid)::text
-        <> e.details ->> 'run_id';
+    where e.details ->> 'run_id' in (
+            select f.details ->> 'run_id' from holdfast.events f
+            where f.run_id = p_run_id and f.event_type = 'WorkflowForked')
+        and e.details ->> 'signal_id' not in (
+            select s.key from holdfast.events s
+            where s.run_id = p_run_id and s.event_type = 'SignalReceived' and s.key is not null);
     return (select s.notices from holdfast._send_signals(v_sent.run_ids, v_sent.details) as s)
         || holdfast._tell_parents(p_now, array(
             select u.run_id from unnest(p_children) as u (run_id)
@@ -173,7 +177,7 @@ begin
 end $$;
 
 -- Return the run that gets a signal: the parent of the sender, if the signal is for a run that this
--- parent retries, which may have been deleted since. Locks nothing. Called by _send_signals and _hear_children.
+-- parent retries, which may have been deleted since. Locks nothing. Called by _send_signals.
 create or replace function holdfast._receiver(p_sender uuid, p_target uuid) returns uuid
 language plpgsql stable
 as $$
