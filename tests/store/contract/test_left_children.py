@@ -438,11 +438,12 @@ async def test_a_child_that_a_rule_may_have_refused_is_started_again(
     """The run ended with the commit that asked for it, and was not told of the refusal."""
     rules = StartRules(throttle_limit=1, throttle_period_seconds=10.0, throttle_excess="refuse")
     await store.declare_start_rules([DeclaredRules("pack", 1, rules)])
-    await start(store, name="pack", queue="slow")
     run_id, child_id = await start(store), uuid4()
     turn = await ann.take()
-    close = {"parent_close": "abandon", "kind": "workflow"}
-    await fail(ann, turn, child(child_id, workflow_name="pack", queue="slow", **close))
+    pack = {"workflow_name": "pack", "queue": "slow", "kind": "workflow"}
+    await ann.command(turn, child(uuid4(), "first", **pack))
+    refused = child(child_id, parent_close="abandon", **pack)
+    await fail(ann, turn, refused, expected=2)
     assert child_id not in await store.get_runs([child_id])
     new_id = await retry(store, run_id)
     assert await log_types(store, new_id) == ["WorkflowStarted", "WorkflowForked"]
