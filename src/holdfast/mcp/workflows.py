@@ -134,8 +134,9 @@ def _of_run(run: RunRecord) -> Answer:
         size = len(whole(run.output or "null").encode())
         if size > LARGEST:
             return Answer(
-                f"run {run.run_id} completed; its output has {size:,} bytes, and {LARGEST:,} at most "
-                f"are given: have a person read it with `holdfast runs show {run.run_id} --json`",
+                f"run {run.run_id} completed; its output has {size:,} bytes, and {LARGEST:,} "
+                f"at most are given: have a person read it with `holdfast runs show {run.run_id} "
+                "--json`",
                 failed=True,
             )
         return _structured(said)
