@@ -14,6 +14,7 @@ import pytest
 from holdfast import Client, sweep
 from holdfast.cli import exits
 from holdfast.cli.process.loading import AppReference
+from holdfast.codec import Reference
 from tests.cli.conftest import CommandLine
 from tests.cli.test_sweep import ended
 
@@ -50,6 +51,26 @@ def archived(cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     [run] = cli.json("runs", "list")["runs"]
     assert "deleted 1 run" in cli("sweep").stdout
     return str(run["run_id"])
+
+
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_a_sweep_that_leaves_a_run_says_what_it_deleted(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    """The place of its large payload cannot be read: the others are archived and deleted."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    ended(cli, 3)
+    reference = Reference("file:///dev/null/objects", uuid4(), 64 * "0", 9).as_json()
+    with psycopg.connect(cli.url) as connection:
+        connection.execute(
+            "update holdfast.runs set input = %s::json "
+            "where run_id = (select run_id from holdfast.runs limit 1)",
+            (reference,),
+        )
+    swept = cli(*options, "sweep", code=exits.FAILED)
+    told = '{"deleted":2,"kept":0}' if options else "deleted 2 runs"
+    assert told in swept.stdout
+    assert "file:///dev/null/objects cannot be used" in swept.stderr
 
 
 def test_archived_runs_are_listed_and_shown(cli: CommandLine, archived: str) -> None:

@@ -62,26 +62,32 @@ async def _sweep_quietly(link: Link) -> None:
     from holdfast.cli.render.console import write_json
 
     _check(link)
-    deleted = kept = 0
-    async for swept in link.client.retention.batches():
-        deleted, kept = deleted + swept.deleted, kept + swept.kept
-    write_json({"deleted": deleted, "kept": kept})
+    deleted = kept = batches = 0
+    try:
+        async for swept in link.client.retention.batches():
+            deleted, kept, batches = deleted + swept.deleted, kept + swept.kept, batches + 1
+    finally:  # some runs cannot be archived, and others are deleted
+        if batches:
+            write_json({"deleted": deleted, "kept": kept})
 
 
 async def _sweep(link: Link) -> None:
-    """Sweep, and say every 10 batches how far it is."""
+    """Sweep, and say every 10 batches how far it is, also if it fails in the end."""
     from holdfast.insight.wording import several
 
     _check(link)
     deleted = kept = batches = 0
-    async for swept in link.client.retention.batches():
-        deleted, kept, batches = deleted + swept.deleted, kept + swept.kept, batches + 1
-        if swept.has_more and batches % 10 == 0:
-            click.echo(f"deleted {several(deleted, 'run')} …", err=True)
-    text = f"deleted {several(deleted, 'run')}"
-    if kept:
-        text += f"; {several(kept, 'run')} kept for runs that belong to them"
-    click.echo(text)
+    try:
+        async for swept in link.client.retention.batches():
+            deleted, kept, batches = deleted + swept.deleted, kept + swept.kept, batches + 1
+            if swept.has_more and batches % 10 == 0:
+                click.echo(f"deleted {several(deleted, 'run')} …", err=True)
+    finally:
+        text = f"deleted {several(deleted, 'run')}"
+        if kept:
+            text += f"; {several(kept, 'run')} kept for runs that belong to them"
+        if batches:
+            click.echo(text)
 
 
 def _write_preview(shares: list[SweepShare], now: int, database: str) -> None:
