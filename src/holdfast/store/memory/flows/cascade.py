@@ -13,6 +13,7 @@ from holdfast.store.memory.ends import end_from_outside, tell_parents
 from holdfast.store.memory.flows.begin import begin_maps, begin_singles
 from holdfast.store.memory.flows.inputs import run_output
 from holdfast.store.memory.flows.judging import Judgment, judge, judge_ends
+from holdfast.store.memory.flows.large import end_overfull
 from holdfast.store.memory.flows.progress import Entry, Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of, step_row
 from holdfast.store.memory.flows.skips import skip_steps
@@ -37,10 +38,12 @@ def advance(
         if ends:
             ready, ends = _count_ends(progress.tables, ends)
         judgment = judge(progress.tables, ready, progress.failures)
-        begun.singles += judgment.singles
         begun.maps += judgment.maps
-        begun.done += judgment.done
         progress.failures |= judge_ends(progress.tables, judgment.done)
+        singles, done, large = end_overfull(progress, judgment.singles, judgment.done)
+        begun.singles += singles
+        begun.done += done
+        ends += large
         for place, error in judgment.wrong:
             progress.fail(place, error)
         ends += [_complete_empty(progress, place) for place in judgment.empty]

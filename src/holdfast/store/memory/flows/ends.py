@@ -16,6 +16,7 @@ from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.flows.begin import begin_elements
 from holdfast.store.memory.flows.cascade import advance
+from holdfast.store.memory.flows.large import end_large_maps
 from holdfast.store.memory.flows.progress import Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, place_of, shape_of, split_key, step_row
 from holdfast.store.memory.flows.skips import skip_steps
@@ -67,7 +68,7 @@ def end_tasks(
     failures = [_failure(progress, n, task, errors[n]) for n, task in failed.items()]
     skipped = _end_failures(progress, failures)
     if progress.entries or progress.children:  # every end, retry and failure has an entry
-        advance(progress, ends=[*ended, *skipped])
+        advance(progress, ends=end_large_maps(progress, [*ended, *skipped]))
     retried = {failure.number for failure in failures if failure.retry_at is not None}
     return [
         "retried" if n in retried else "recorded" if n in completed or n in failed else "lost"
