@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from holdfast import App, Client, InvalidInput, ResultTimeout, SyncClient, reads
+from holdfast.codec import MAX_PAYLOAD
 from holdfast.errors import ConfigurationError, RunEnded, RunFailed, UpdateFailed, UpdateRejected
 from holdfast.insight.actions import Action
 from holdfast.payloads import Zlib
@@ -214,6 +215,20 @@ async def test_delete(worker: Worker, client: Client) -> None:
         await buying
     assert await late == 1  # it had not begun: a new object took it
     assert (await client.entities.get(Cart, "ann")).items == {"rug": 1}
+
+
+async def test_a_state_with_which_no_run_could_continue_is_refused(
+    worker: Worker, client: Client
+) -> None:
+    """Fault: the run failed as it continued, a retry as well, and the entity was lost."""
+    memo = client.entity(Memo, "m")
+    await memo.write("a")
+    largest = MAX_PAYLOAD - len('{"key":"m","text":""}')
+    with pytest.raises(UpdateFailed, match="more than the limit"):
+        await memo.write(largest * "x")
+    assert await memo.swap("b") == {"before": "a"}
+    await memo.write((largest - 20) * "x")
+    assert await memo.write("c") is None
 
 
 async def test_what_is_refused(worker: Worker, client: Client) -> None:

@@ -73,6 +73,10 @@ class _Object:
             self.take(state)
         return state is not None
 
+    def given(self, text: str) -> str:
+        """Return the input of the run that continues with a state. Raises PayloadError."""
+        return encode(Given(self.key, msgspec.Raw(text.encode())))
+
     def record(self) -> None:
         """Leave the state in the log: each change that is answered does, also one that failed."""
         self.written += len(self.text)
@@ -113,7 +117,9 @@ class _Call(Handler):
                     f"{of.entity.name}.{method.name} has left the task {left} running, whose "
                     "changes would be lost: await it, or use asyncio.TaskGroup"
                 )
-            of.text, of.found = of.entity.write(of.found)
+            text, found = of.entity.write(of.found)
+            of.given(text)  # a state that no next run would take cannot be stored
+            of.text, of.found = text, found
             return result
         except BaseException:
             await _end_tasks(of.run.loop)
@@ -180,8 +186,7 @@ class EntityPart(ContextPart):
                     await asyncio.wait([task])
                     raise
                 if of.calls >= MOST_CALLS or of.written > MOST_STATES:
-                    given = Given(key, msgspec.Raw(of.text.encode()))
-                    raise ContinueAsNew(encode(given), run.info.version)
+                    raise ContinueAsNew(of.given(of.text), run.info.version)
         except asyncio.CancelledError:
             updates.refuse_runs(InvalidInput(f"{entity.name} {key!r} was deleted: call it again"))
             raise
