@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -59,7 +59,7 @@ select md5(string_agg(part, '|' order by part)) from (
 ) as parts (part)
 """
 RESTART_SEQUENCES = """
-select setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false)
+select count(setval(format('%I.%I', schemaname, sequencename)::regclass, start_value, false))
 from pg_sequences where last_value is not null
 """
 OBJECTS = (
@@ -91,6 +91,8 @@ BYTES = """
 select sum(pg_relation_size(c.oid))::bigint from pg_class c
 where c.relnamespace = '{schema}'::regnamespace and c.relkind = 'r'
 """
+# Tell rows that are those of the template at their places: sooner than what is in them.
+MARKS = "select concat_ws(' ', count(*), sum(hashtext(concat(ctid, xmin)))) from {table}"
 
 
 @dataclass(frozen=True)
@@ -172,11 +174,12 @@ class DatabaseServer:
             with psycopg.connect(self.url_of(name), autocommit=True) as connection:
                 tables = connection.execute(TABLES.format(schema=self.schema).encode()).fetchall()
                 rows = {table: _rows(connection, table) for (table,) in tables}
-                for table in filter(rows.get, rows):
+                filled = list(filter(rows.get, rows))
+                for table in filled:
                     # Before autovacuum does: no copy would be as the template is, then.
                     connection.execute(f"vacuum analyze {table}".encode())
-                marks = {table: _marks(connection, table) for table in filter(rows.get, rows)}
-                self.template = Template(name, _state(connection, self.schema), rows, marks)
+                state, marks = _look(connection, _state(self.schema), _marks(filled))
+                self.template = Template(name, state, rows, dict(zip(filled, marks, strict=True)))
         return self.template
 
     def _renew(self, name: str) -> bool:
@@ -194,17 +197,21 @@ class DatabaseServer:
         # A session that ends by itself at this moment cannot be ended: the next look misses it.
         if not any(_first(connection, END_SESSIONS, [idle]) for _ in range(3)):
             return False
-        connection.execute(RESTART_SEQUENCES)
-        if _state(connection, self.schema) != template.state:
+        state, marks, size, _ = _look(
+            connection,
+            _state(self.schema),
+            _marks(template.marks),
+            BYTES.format(schema=self.schema),
+            RESTART_SEQUENCES,
+        )
+        if state != template.state or size >= MOST_BYTES:
             return False
         connection.execute(template.empty)
-        for table, marks in template.marks.items():
-            if _marks(connection, table) == marks:
-                continue
-            if _rows(connection, table) != template.rows[table]:
+        for (table, expected), found in zip(template.marks.items(), marks, strict=True):
+            if found != expected and _rows(connection, table) != template.rows[table]:
                 connection.execute(f"delete from {table}".encode())
                 connection.execute(FILL.format(table=table).encode(), [template.rows[table]])
-        return _first(connection, BYTES.format(schema=self.schema)) < MOST_BYTES
+        return True
 
     def _create(self, template: str) -> str:
         name = f"{self.schema}_test_{self.worker}_{os.getpid()}_{next(_numbers)}"
@@ -236,15 +243,19 @@ def _first(
     return row[0]
 
 
-def _state(connection: psycopg.Connection[TupleRow], schema: str) -> str:
+def _look(connection: psycopg.Connection[TupleRow], *queries: str) -> TupleRow:
+    """Return the value of each query; together they take half of the time."""
+    row = connection.execute(f"select {', '.join(f'({each})' for each in queries)}".encode())
+    return row.fetchall()[0]
+
+
+def _state(schema: str) -> str:
     objects = "".join(OF_OBJECT.format(name=name) for name in OBJECTS)
-    return str(_first(connection, STATE.format(objects=objects, schema=schema)))
+    return STATE.format(objects=objects, schema=schema)
 
 
-def _marks(connection: psycopg.Connection[TupleRow], table: str) -> str:
-    """Tell rows that are those of the template at their places: sooner than what is in them."""
-    query = f"select concat_ws(' ', count(*), sum(hashtext(concat(ctid, xmin)))) from {table}"
-    return str(_first(connection, query))
+def _marks(tables: Iterable[str]) -> str:
+    return f"select array[{', '.join(f'({MARKS.format(table=each)})' for each in tables)}]::text[]"
 
 
 def _rows(connection: psycopg.Connection[TupleRow], table: str) -> str:
