@@ -91,8 +91,12 @@ class Shelf:
         With each put goes the run that refers to it, if it is not the owner. What is not there yet
         is tried again for as long as a caller asks for it.
         """
-        await self._note({(put.reference.owner, user) for put, user in puts})
         asked = {put for put, _ in puts}
+        try:
+            await self._note({(put.reference.owner, user) for put, user in puts})
+        except BaseException:
+            self._forget({put for put in asked if put.task is None})
+            raise
         for put in asked:
             put.asked_at = _time()
             if not put.is_done and (put.task is None or put.task.done()):
@@ -107,10 +111,16 @@ class Shelf:
         for put in left:
             if put.task is not None:
                 put.task.cancel()
+        self._forget(left)
         for put in left:
             raise put.error or ObjectsUnavailable(
                 self.url, f"a payload of {put.reference.bytes:,} bytes could not be put in time"
             )
+
+    def _forget(self, puts: set[Put]) -> None:
+        """Drop puts that nobody waits for, with their payloads."""
+        for key in [key for key, put in self._puts.items() if put in puts]:
+            del self._puts[key]
 
     async def _note(self, pairs: Iterable[tuple[UUID, UUID | None]]) -> None:
         """Say in the database that runs have objects."""
@@ -145,6 +155,7 @@ class Shelf:
             except (ObjectsUnavailable, TimeoutError) as error:
                 put.error = _unavailable(self.url, error)
                 if _time() - put.asked_at > _UNASKED_SECONDS:
+                    self._forget({put})
                     return
                 await self._tell(put, str(put.error))
                 logger.warning(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -363,6 +363,33 @@ async def test_a_run_that_cannot_be_read_now_is_read_later(
             if isinstance(store, MemoryStore):
                 store.advance(60)
             assert await run.result() == BIG
+
+
+async def test_what_could_not_be_put_is_not_kept(
+    store: Store, large: LargePayloads, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor what was put after it, beyond what is remembered."""
+    monkeypatch.setattr(shelf, "_KNOWN", 3)
+    monkeypatch.setattr(shelf.logger, "disabled", True)  # pytest keeps the errors of its lines
+    others = puts()
+    async with Client(store=store, app=make_app(large)) as client:
+        outage.is_on = True
+        for number in range(5):
+            with pytest.raises(ObjectsUnavailable, match="connection refused"):
+                await client.start("echo", f"{number} {BIG}")
+        await asyncio.sleep(0)  # their tasks end
+        assert puts(others) == []
+        outage.is_on = False
+        for number in range(10):
+            await client.start("echo", f"{number} {BIG}")
+        assert len(puts(others)) == 3
+
+
+def puts(others: Sequence[shelf.Put] = ()) -> list[shelf.Put]:
+    """Return all puts that are in memory, without those that others made."""
+    gc.collect()
+    found = [each for each in gc.get_objects() if isinstance(each, shelf.Put)]
+    return [each for each in found if each not in others]
 
 
 async def test_a_read_that_fails_too_late_is_nothing_in_the_log(
