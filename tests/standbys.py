@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -14,6 +15,7 @@ import pytest
 from holdfast.database.embedded import EmbeddedServer, cluster
 from tests.clusters import Homes
 from tests.databases import execute
+from tests.memory import ROOT
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ def streaming(homes: Homes) -> Iterator[Pair]:
     as a copy of the files of the server, as they are while it is stopped.
     """
     with ExitStack() as stack:
-        place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="standby-")))
+        folder = tempfile.TemporaryDirectory(prefix="standby-", dir=os.environ.get(ROOT))
+        place = Path(stack.enter_context(folder))
         place.chmod(0o755)
         first, second = homes.make(place / "first"), homes.make(place / "second")
         first.chmod(0o755)
