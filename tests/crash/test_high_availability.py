@@ -6,7 +6,9 @@ it was computed from, so a log in which two histories are mixed is seen.
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from typing import Any
 
 import pytest
@@ -20,6 +22,8 @@ from benchmarks.failures.scenarios import (
     SynchronousPromotion,
 )
 
+from tests.memory import ROOT
+
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
 QUICK_WORKER = """
@@ -29,6 +33,12 @@ from tests.crash.worker import serve
 
 asyncio.run(serve(sys.argv[1], app))
 """
+
+
+@pytest.fixture(autouse=True)
+def clusters_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the clusters in memory, as other files of tests: nothing kills the machine itself."""
+    monkeypatch.setattr(tempfile, "tempdir", os.environ.get(ROOT))
 
 
 class QuickAsynchronousPromotion(AsynchronousPromotion):
