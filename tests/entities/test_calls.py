@@ -231,6 +231,28 @@ async def test_a_state_with_which_no_run_could_continue_is_refused(
     assert await memo.write("c") is None
 
 
+async def test_a_caller_goes_to_the_run_that_says_that_it_has_answered(
+    worker: Worker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: each caller read the logs of all runs between, and 1,500 callers took minutes."""
+    monkeypatch.setattr(entities, "MOST_CALLS", 1)
+    session = client._session
+    ids, replies = [f"click-{number}" for number in range(6)], session.replies
+    for key in ("ann", "bob"):
+        found = [await client.entity(Cart, key, call_id=each).add("lamp") for each in ids]
+        assert found == [1, 2, 3, 4, 5, 6]
+    runs = {key: (await client.runs.list(tags=[key])).runs for key in ("ann", "bob")}
+    first, last = runs["ann"][-1].run_id, runs["ann"][1].run_id
+    monkeypatch.setattr(session.store, "get_runs", None)  # it would ask for each run
+    with replies.expect("click-5") as woken:
+        replies._hear(f"{last} click-5")
+        assert await replies.find(first, "click-5", woken, at_once=True) == "6"
+    monkeypatch.undo()
+    with replies.expect("click-0") as woken:  # of another entity
+        replies._hear(f"{runs['bob'][-1].run_id} click-0")
+        assert await replies._ask(first, "click-0") != runs["bob"][-1].run_id
+
+
 async def test_what_is_refused(worker: Worker, client: Client) -> None:
     cart = client.entity(Cart, "ann")
     with pytest.raises(InvalidInput, match="key is empty"):

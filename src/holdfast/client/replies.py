@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import UUID, uuid4
 
 import msgspec
@@ -50,6 +50,7 @@ class Replies:
         self.topic = f"reply/{uuid4().hex}"
         self._store, self._ends = store, ends
         self._expected: defaultdict[str, set[asyncio.Event]] = defaultdict(set)
+        self._answered: dict[str, UUID] = {}  # of updates that are expected, the runs that answered
         self._listening = asyncio.Lock()
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
 
@@ -82,6 +83,7 @@ class Replies:
             self._expected[update_id].discard(woken)
             if not self._expected[update_id]:
                 del self._expected[update_id]
+                self._answered.pop(update_id, None)
 
     async def find(
         self, run_id: UUID, update_id: str, woken: asyncio.Event, *, at_once: bool
@@ -130,6 +132,11 @@ class Replies:
 
     async def _ask(self, run_id: UUID, update_id: str) -> Event | UUID | None:
         """Return the answer, or the run that the update was passed on to, or None for neither."""
+        if (answered := self._answered.get(update_id, run_id)) != run_id:
+            # The runs between passed it on, unless another run has an update with this id, too.
+            newest = await self._store.newest_runs([run_id, answered])
+            if newest.get(run_id, run_id) == newest.get(answered):
+                return answered
         answer = await self._store.find_reply(run_id, update_id)
         if answer is not None:
             return answer
@@ -155,9 +162,12 @@ class Replies:
         return any(event.type == "UpdateAccepted" and event.key == update_id for event in log)
 
     def _hear(self, payload: str) -> None:
-        _, _, update_id = payload.partition(" ")
+        run_id, _, update_id = payload.partition(" ")
         if update_id:
             wakened = self._expected.get(update_id, set[asyncio.Event]())
+            with suppress(ValueError):
+                if wakened:
+                    self._answered[update_id] = UUID(run_id)
         else:  # the connection was away: wake-ups may have been missed
             wakened = {each for every in self._expected.values() for each in every}
         for each in wakened:
