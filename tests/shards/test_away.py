@@ -17,12 +17,19 @@ from holdfast import Client
 from holdfast.client import bulk
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.naming import RunRef
-from holdfast.errors import DatabaseUnavailable, HoldfastError, ResultTimeout, RunActive
+from holdfast.errors import (
+    DatabaseUnavailable,
+    HoldfastError,
+    ResultTimeout,
+    RunActive,
+    UnknownWorkflow,
+)
 from holdfast.insight.check import Check
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
+from holdfast.store.port.shards import MayBeAway
 from holdfast.store.shards.homes import home_of
-from holdfast.types import DeclaredRules, StartRules
+from holdfast.types import DeclaredRules, NewRun, StartRules
 from holdfast.values.ids import keyed_run_id
 from tests.entities import carts
 from tests.shards.app import add_one, app, fail, gather_signals, tell
@@ -109,6 +116,22 @@ async def test_a_webhook_of_a_shard_that_is_away_is_not_said_to_be_unknown(
     async with away(urls[1]):
         with pytest.raises(DatabaseUnavailable, match="shard 1 is away, and may have"):
             await store.find_webhook("digest")
+
+
+async def test_a_filter_by_a_name_that_a_shard_that_is_away_may_have_is_not_refused(
+    client: Client, store: Store, urls: list[str]
+) -> None:
+    """Runs of a release without apps have a name that no worker has signed on with."""
+    await store.start_runs([NewRun(run_id=id_of(1), name="old")])
+    with pytest.raises(UnknownWorkflow):
+        await client.runs.list(names="odl")
+    async with Client(store=store) as other, away(urls[1]):
+        for each in (client, other):
+            with noting_reads() as notes:
+                assert (await each.runs.list(names="old")).runs == []
+            assert notes.away == {1}
+            with pytest.raises(MayBeAway, match="shard 1 is away"):
+                await each.runs.cancel_all({"names": "old"})
 
 
 async def test_the_others_continue(client: Client, urls: list[str]) -> None:
