@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.codec import REFERENCE_MARK, Reference
-from holdfast.errors import HoldfastError, ObjectsUnavailable
+from holdfast.errors import ConfigurationError, HoldfastError, ObjectsUnavailable
 from holdfast.payloads.shelf import read_object
 from holdfast.payloads.walking import references_in, with_contents
 from holdfast.store.port import Store
@@ -44,6 +44,8 @@ async def with_objects(store: Store, lines: Sequence[str]) -> list[str]:
                 contents[reference] = await read_object(objects, reference)
         except TimeoutError:
             raise ObjectsUnavailable(reference.url, "no answer in time") from None
+        except ConfigurationError as error:  # this process cannot open such a URL
+            raise ObjectsUnavailable(reference.url, str(error)) from error
     return with_contents(list(lines), contents)
 
 

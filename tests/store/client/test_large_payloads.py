@@ -284,6 +284,26 @@ async def test_one_object_that_was_changed_keeps_no_other_run_from_the_archive(
         assert (await store.get_runs([damaged.run_id, small.run_id, big.run_id])).keys() == kept
 
 
+async def test_a_url_that_the_sweep_cannot_open_keeps_no_other_run_from_the_archive(
+    store: Store, large: LargePayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra for it is not installed, or there are no credentials."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setenv("HOLDFAST_SWEEPER_INTERVAL", "off")  # the test sweeps
+    async with working(make_app(large), store) as client:
+        big, small = [await client.start("echo", text, retention=0) for text in (BIG, SMALL)]
+        for run in (big, small):
+            await run.result()
+
+        def refuse(url: str) -> Objects:
+            raise ConfigurationError(f"{url} cannot be used: no credentials")
+
+        monkeypatch.setattr(store, "objects_at", refuse)
+        with pytest.raises(ObjectsUnavailable, match="no credentials"):
+            await client.retention.sweep()
+        assert (await store.get_runs([big.run_id, small.run_id])).keys() == {big.run_id}
+
+
 @pytest.mark.parametrize("workflow", ["by_step", "by_activity", "by_output", "trip"])
 async def test_runs_wait_for_the_object_store_and_nothing_is_repeated(
     store: Store, large: LargePayloads, outage: Outage, workflow: str
