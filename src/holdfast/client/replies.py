@@ -132,8 +132,9 @@ class Replies:
 
     async def _ask(self, run_id: UUID, update_id: str) -> Event | UUID | None:
         """Return the answer, or the run that the update was passed on to, or None for neither."""
-        if (answered := self._answered.get(update_id, run_id)) != run_id:
+        if (answered := self._answered.pop(update_id, run_id)) != run_id:
             # The runs between passed it on, unless another run has an update with this id, too.
+            # It is asked once: what a worker says that was killed may not have been recorded.
             newest = await self._store.newest_runs([run_id, answered])
             if newest.get(run_id, run_id) == newest.get(answered):
                 return answered
