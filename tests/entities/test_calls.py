@@ -251,6 +251,9 @@ async def test_a_caller_goes_to_the_run_that_says_that_it_has_answered(
     with replies.expect("click-5") as woken:  # of an answer that was not recorded
         replies._hear(f"{runs['ann'][3].run_id} click-5")
         assert await replies.find(first, "click-5", woken, at_once=True) == "6"
+    monkeypatch.setattr(session.store, "read_events", None)  # it would read each log
+    found = await replies.find(first, "click-5", asyncio.Event(), at_once=True, of_entity=True)
+    assert found == "6"
     with replies.expect("click-0") as woken:  # of another entity
         replies._hear(f"{runs['bob'][-1].run_id} click-0")
         assert await replies._ask(first, "click-0") != runs["bob"][-1].run_id

@@ -119,7 +119,9 @@ class Entities(Group):
                 try:
                     async with limit:
                         at_once = outcome != "delivered"
-                        return await replies.find(run_id, update_id, woken, at_once=at_once)
+                        return await replies.find(
+                            run_id, update_id, woken, at_once=at_once, of_entity=True
+                        )
                 except RunEnded as error:  # it may have been deleted before it began with the call
                     ended = error.run_id or run_id
                     if await replies.was_begun(ended, update_id):

@@ -12,6 +12,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TypeAlias
 from uuid import UUID, uuid4
 
 import msgspec
@@ -33,6 +35,9 @@ from holdfast.values.waits import set_within
 logger = logging.getLogger("holdfast.client")
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 4.0
+
+
+_Ask: TypeAlias = Callable[[], Awaitable["Event | UUID | None"]]
 
 
 class _Answer(msgspec.Struct):
@@ -86,27 +91,34 @@ class Replies:
                 self._answered.pop(update_id, None)
 
     async def find(
-        self, run_id: UUID, update_id: str, woken: asyncio.Event, *, at_once: bool
+        self,
+        run_id: UUID,
+        update_id: str,
+        woken: asyncio.Event,
+        *,
+        at_once: bool,
+        of_entity: bool = False,
     ) -> str:
         """Wait for an update's answer and return its result as JSON text.
 
         A run that continues as new passes the update on, unless its handler has begun; one that is
-        retried passes it on in any case. Raises UpdateRejected, UpdateFailed, RunNotFound, and
-        RunEnded if the run ended without an answer.
+        retried, or is an entity's, does in any case. Raises UpdateRejected, UpdateFailed,
+        RunNotFound, and RunEnded if the run ended without an answer.
         """
         while True:
-            found = await self._follow(run_id, update_id, woken, at_once=at_once)
+            ask = partial(self._ask, run_id, update_id, of_entity=of_entity)
+            found = await self._follow(run_id, ask, woken, at_once=at_once)
             if isinstance(found, Event):
                 return read_reply(run_id, found)
             run_id, at_once = found, True
 
     async def _follow(
-        self, run_id: UUID, update_id: str, woken: asyncio.Event, *, at_once: bool
+        self, run_id: UUID, ask: _Ask, woken: asyncio.Event, *, at_once: bool
     ) -> Event | UUID:
         """Wait for the answer of one run, or for the run that the update was passed on to."""
         if not at_once:
             await set_within(woken, FIRST_PAUSE_SECONDS)
-        found = await self._look(run_id, update_id, woken)
+        found = await self._look(ask, woken)
         if found is not None:
             return found
         async with self._ends.expect(run_id) as end:  # it may end and never answer
@@ -116,21 +128,22 @@ class Replies:
             while found is None:
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
                 await set_within(woken, pause)
-                found = await self._look(run_id, update_id, woken)
+                found = await self._look(ask, woken)
             return found
 
-    async def _look(
-        self, run_id: UUID, update_id: str, woken: asyncio.Event
-    ) -> Event | UUID | None:
+    @staticmethod
+    async def _look(ask: _Ask, woken: asyncio.Event) -> Event | UUID | None:
         """Look once. Return None also if the database cannot be asked now."""
         woken.clear()
         try:
-            return await self._ask(run_id, update_id)
+            return await ask()
         except (DatabaseUnavailable, TransientDatabaseError) as error:
             logger.debug("cannot look for an answer now: %s", error)
             return None
 
-    async def _ask(self, run_id: UUID, update_id: str) -> Event | UUID | None:
+    async def _ask(
+        self, run_id: UUID, update_id: str, *, of_entity: bool = False
+    ) -> Event | UUID | None:
         """Return the answer, or the run that the update was passed on to, or None for neither."""
         if (answered := self._answered.pop(update_id, run_id)) != run_id:
             # The runs between passed it on, unless another run has an update with this id, too.
@@ -153,7 +166,8 @@ class Replies:
         next_id = continued_as(run)
         if next_id is None:
             raise RunEnded(run_id, run.status)
-        if run.last_failure is None and await self.was_begun(run_id, update_id):
+        always = of_entity or run.last_failure is not None
+        if not always and await self.was_begun(run_id, update_id):
             raise RunEnded(run_id, run.status)
         return next_id
 
