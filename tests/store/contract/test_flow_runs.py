@@ -21,6 +21,7 @@ from holdfast.types import (
     FlowShape,
     NewRun,
     Notice,
+    Reschedule,
     RunFilter,
     StartRules,
     StepShape,
@@ -336,6 +337,28 @@ async def test_a_step_that_is_a_run_begins_when_its_run_does(
     assert await flows.statuses(other) == {"a": "started", "b": "created"}
     await clock.advance(5)
     assert await flows.statuses(run_id) == {"a": "started", "b": "started"}
+
+
+async def test_a_step_that_is_a_run_begins_when_that_is_rescheduled_to(
+    flows: Flows, store: Store, clock: Clock, bob: ManualWorker
+) -> None:
+    await flows.define(
+        run_step("a"), run_step("b"), mapped("each", runs="order@1", runs_kind="workflow")
+    )
+    run_id = await flows.start([1], delay_seconds=10.0)
+    a, b, element = [await child_of(store, run_id, key) for key in ("a", "b", "each:0")]
+    now = await store.now()
+    later = Reschedule(start_at=now + 60 * SECOND)
+    await store.reschedule_runs([a.run_id, element.run_id], Reschedule(start_at=now - SECOND))
+    await store.reschedule_runs([b.run_id], later)
+    assert set(await bob.claims()) == {a.run_id, element.run_id}
+    steps = await flows.steps(run_id)
+    assert (steps["a"].status, steps["a"].started_at) == ("started", now)
+    assert (steps["b"].status, steps["b"].started_at) == ("created", later.start_at)
+    await clock.advance(59)
+    assert (await flows.statuses(run_id))["b"] == "created"
+    await clock.advance(1)
+    assert (await flows.statuses(run_id))["b"] == "started"
 
 
 async def test_the_times_of_runs_count_from_a_delayed_start(

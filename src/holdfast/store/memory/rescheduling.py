@@ -13,6 +13,7 @@ from holdfast.events import RESCHEDULED, write_details
 from holdfast.store.memory.choosing import place_notices
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.external import outcomes
+from holdfast.store.memory.flows.rows import split_key
 from holdfast.store.memory.rows import NEVER, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import WORK_TOPIC
@@ -110,6 +111,8 @@ def _carry_out(
     if details.start_at is not None:
         turn.visible_at = details.start_at
         run.due_at = max(now, details.start_at)
+        if (step := _step_of(tables, run)) is not None:
+            step.started_at = run.due_at
     if details.queue is not None:
         notices += place_notices(tables, now, [run.new.run_id])
         turn.queue = details.queue
@@ -118,3 +121,12 @@ def _carry_out(
     if is_moved and turn.worker is None and turn.visible_at < NEVER:
         notices.insert(0, Notice(WORK_TOPIC, turn.queue))
     return notices
+
+
+def _step_of(tables: Tables, run: RunRow) -> TaskRow | None:
+    """Return the task of the step that is a run, which begins with its first one."""
+    if run.parent is None:
+        return None
+    task = tables.tasks.get((run.parent.run_id, run.parent.key))
+    is_step = task is not None and task.kind == "child" and task.attempts == 1
+    return task if is_step and split_key(run.parent.key)[1] is None else None

@@ -10,7 +10,8 @@
 -- Outcomes are those of _outcomes, and 'begun', 'ruled' and 'flow' for runs that cannot be changed
 -- so, of which nothing is changed. A run that has all of it already is a duplicate.
 -- Refuses what pause_runs does, and values that are not allowed, none at all, or two for one thing
--- (22023). Locks: turn rows, then events, then runs, by run_id. Called by clients.
+-- (22023). Locks: turn rows, then events, then runs, by run_id; then as _move_steps.
+-- Called by clients.
 create or replace function holdfast.reschedule_runs(
     p_run_ids uuid[], p_queue text default null, p_start_at bigint default null,
     p_delay float8 default null, p_deadline_at bigint default null,
@@ -60,6 +61,9 @@ begin
             select r.ctid from holdfast.runs r where r.run_id = u.run_id limit 1
         ) as f
         where r.ctid = f.ctid;
+        if v_start_at is not null then
+            perform holdfast._move_steps(v.run_ids);
+        end if;
     end if;
     outcomes := array(
         select coalesce(f.refused, o.outcome)
@@ -185,6 +189,32 @@ begin
     select array_agg(distinct array['work', m.queue]) into v_notices
     from moved m where m.worker is null and m.visible_at < 'infinity';
     return v_notices;
+end $$;
+
+-- Let steps that are these runs begin when these do. Locks: expects the turn rows locked; tasks of
+-- steps, skipping locked ones: nobody may wait for a flow who has turns of its steps. Called by
+-- reschedule_runs.
+create or replace function holdfast._move_steps(p_run_ids uuid[]) returns void
+language plpgsql
+as $$
+begin
+    update holdfast.tasks t
+    set started_at = f.due_at
+    from (
+        select r.due_at, t.tid
+        from unnest(p_run_ids) as u (run_id)
+        cross join lateral (
+            select r.parent_run_id, r.parent_key, r.due_at from holdfast.runs r
+            where r.run_id = u.run_id and r.due_at is not null limit 1
+        ) as r
+        cross join lateral (
+            select t.ctid as tid from holdfast.tasks t
+            where t.run_id = r.parent_run_id and t.key = r.parent_key and t.kind = 'child'
+                and t.attempts = 1 and strpos(t.key, ':') = 0
+            for update skip locked
+        ) as t
+    ) as f
+    where t.ctid = f.tid;
 end $$;
 
 -- Let runs that leave queues hold no place of limits there; those that held one count for the
