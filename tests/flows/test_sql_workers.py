@@ -96,6 +96,19 @@ def test_a_task_whose_input_jsonb_cannot_hold_fails_and_the_others_start(
     assert hand.rows("select * from holdfast.tasks") == []
 
 
+def test_an_unread_task_whose_input_jsonb_cannot_hold_fails_too(hand: Hand) -> None:
+    """A worker that knows the numbers need not read the tasks."""
+    hand.define("sums", ("sum", []))
+    runs = [uuid4() for _ in range(2)]
+    start = "select * from holdfast.start_flows(array[%s::uuid], array['sums'], array[%s::json])"
+    for run_id, value in zip(runs, ("1e400000", "2"), strict=True):
+        hand.rows(start, run_id, value)
+    numbers = [hand.value("select holdfast.message_id(%s, 'sum')", run_id) for run_id in runs]
+    (task,) = hand.rows("select * from holdfast.start_tasks('sums', %s, %s)", numbers, WORKER)
+    assert task["run_id"] == runs[1]
+    assert hand.run(runs[0])["error"]["cause"]["kind"] == "holdfast.errors.PayloadError"
+
+
 def test_a_repeated_completion_changes_nothing(hand: Hand) -> None:
     hand.define("pair", ("a", []), ("b", []))
     run_id = hand.start("pair", None)

@@ -1,9 +1,10 @@
 -- Inputs of steps that workers which speak SQL cannot be given, because jsonb cannot hold them.
 
--- Fail tasks that were read and whose input jsonb cannot hold. Returns false if there are none.
--- Locks: turn rows and tasks, as end_step_tasks. Called by start_tasks.
-create or replace function holdfast._fail_illegible(p_msg_ids bigint[], p_worker uuid)
-returns boolean
+-- Fail tasks that start_tasks would lease and whose input jsonb cannot hold. Returns false if there
+-- are none. Locks: turn rows and tasks, as end_step_tasks. Called by start_tasks.
+create or replace function holdfast._fail_illegible(
+    p_flow_slug text, p_msg_ids bigint[], p_worker uuid
+) returns boolean
 language plpgsql
 as $$
 declare
@@ -11,10 +12,22 @@ declare
 begin
     select array_agg(t.run_id) as run_ids, array_agg(t.key) as keys, array_agg(e.error) as errors
     into v_bad
-    from (select distinct m.id from unnest(p_msg_ids) as m (id)) as u
-    cross join lateral (
-        select * from holdfast.tasks t
-        where t.message_id = u.id and t.worker is null and t.kind = 'step' and not t.paused
+    from (  -- as _lock_messages, which would lock them before the turn rows
+        select t.* from (select distinct m.id from unnest(p_msg_ids) as m (id)) as u
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.message_id = u.id and t.worker is null and t.kind = 'step' and not t.paused
+        ) as t
+        union all
+        select t.* from holdfast._ranges_of(regexp_replace(
+            holdfast._newest_shape(p_flow_slug), '@[0-9]+$', '')) as l
+        cross join lateral (
+            select * from holdfast.tasks t
+            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
+                and t.visible_at <= holdfast._clock() and t.message_id is null
+                and t.worker is null and t.kind = 'step' and not t.paused
+                and holdfast.message_id(t.run_id, t.key) = any (p_msg_ids)
+        ) as t
     ) as t
     left join lateral holdfast._step_input(
         t.run_id, t.handler, t.key, t.payload is null, false) as i on true

@@ -2,14 +2,14 @@
 -- worked on. The names and parameters are those of the flows that pgflow has made known.
 
 -- Return the number by which SQL workers call a task: it stays the same for all its attempts.
--- Called by read_tasks, _lease_messages and _lock_messages.
+-- Called by read_tasks, _lease_messages, _lock_messages and _fail_illegible.
 create or replace function holdfast.message_id(p_run_id uuid, p_key text) returns bigint
 language sql immutable parallel safe
 return hashtextextended(p_run_id || ' ' || p_key, 0) & 9223372036854775807;
 
 -- List the ranges of a flow's free tasks, in all its versions. A run may have a queue of its own,
 -- so the queues are those that have free tasks: one probe each, however many tasks there are.
--- Called by read_tasks, _check_unlimited and _lock_messages.
+-- Called by read_tasks, _check_unlimited, _lock_messages and _fail_illegible.
 create or replace function holdfast._ranges_of(p_flow_slug text)
 returns table (queue text, handler text, priority int)
 language sql stable
@@ -199,7 +199,7 @@ begin
         select s.* from holdfast._lease_messages(start_tasks.flow_slug, msg_ids, worker_id) as s;
         return;
     exception when data_exception or program_limit_exceeded then
-        if not holdfast._fail_illegible(msg_ids, worker_id) then
+        if not holdfast._fail_illegible(start_tasks.flow_slug, msg_ids, worker_id) then
             raise;
         end if;
     end;
