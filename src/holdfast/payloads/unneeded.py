@@ -71,10 +71,11 @@ async def _delete(
     store: Store, owner: UnneededPayloads, limit: asyncio.Semaphore, lost: dict[str, float]
 ) -> bool:
     """Delete the objects of an owner. Return False if they are left; `lost` has seconds by URL."""
+    time = asyncio.get_running_loop().time
     async with limit:
         if lost.get(owner.url, 0.0) >= _LOST_SECONDS:
             return False
-        began = _time()
+        began = time()
         try:
             async with asyncio.timeout(_OWNER_SECONDS):
                 objects = store.objects_at(owner.url)
@@ -89,10 +90,6 @@ async def _delete(
                     owner.url,
                     str(error) or "no answer in time",
                 )
-            lost[owner.url] = lost.get(owner.url, 0.0) + _time() - began
+            lost[owner.url] = lost.get(owner.url, 0.0) + time() - began
             return False
     return True
-
-
-def _time() -> float:
-    return asyncio.get_running_loop().time()

@@ -129,11 +129,12 @@ class _Contents:
         """Return the lines of a run with the contents, nothing if the run is to be left."""
         if self._left_seconds <= 0:
             return []
-        began = _time()
+        time = asyncio.get_running_loop().time
+        began = time()
         try:
             return [await with_objects(self.store, lines)]
         except ObjectsUnavailable as error:
-            self._left_seconds -= _time() - began
+            self._left_seconds -= time() - began
             self.error = self.error or error
             return []
 
@@ -200,7 +201,3 @@ def _parts(runs: Sequence[LeasedRun]) -> list[list[LeasedRun]]:
         parts[-1].append(run)
         rows += run.row_count
     return parts
-
-
-def _time() -> float:
-    return asyncio.get_running_loop().time()
