@@ -56,7 +56,7 @@ class FlowNesting:
         rows = [
             tables.tasks[place]
             for place in tasks
-            if place in tables.tasks and not _is_held(tables, tables.tasks[place])
+            if place in tables.tasks and not _hold_if_paused(tables, tables.tasks[place])
         ]
         notices: list[Notice] = []
         refused: list[StepTaskEnd] = []
@@ -93,8 +93,8 @@ class FlowNesting:
         return self.start(tables, now, [(task.run_id, task.key) for task in tasks])
 
 
-def _is_held(tables: Tables, task: TaskRow) -> bool:
-    """Return True for a task whose flow is paused: its step has not begun."""
+def _hold_if_paused(tables: Tables, task: TaskRow) -> bool:
+    """Let the step of a task whose flow is paused not have begun. Return True for such a task."""
     is_held = ("workflow", task.name) in tables.pauses
     if is_held and task.attempts == 1 and split_key(task.key)[1] is None:
         task.started_at = None
