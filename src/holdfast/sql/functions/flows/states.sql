@@ -1,11 +1,10 @@
 -- How far runs of flows are.
 
 -- Return the steps of runs in the order in which they were added, as the shape had them when the
--- run was created. One of which nothing is known yet
--- is 'created'; a single step whose task has been claimed is 'started'. One that is a run which
--- begins later is 'created' too, and its started_at is that moment. One that failed has the
--- attempts and the worker that its error names. Without p_outputs, outputs are null.
--- Called by clients.
+-- run was created. One of which nothing is known yet is 'created'; a single step whose task has
+-- been claimed is 'started'. One that is a run which begins later is 'created' too, and its
+-- started_at is that moment. One that failed has the attempts and the worker that its error names.
+-- Without p_outputs, outputs are null. Called by clients.
 create or replace function holdfast.flow_steps(p_run_ids uuid[], p_outputs boolean default true)
 returns table (
     run_id uuid, step_slug text, step_type text, deps text[], status text, initial_tasks int,

@@ -3,13 +3,12 @@
 -- Start a run with a copy of the first p_until events of another run's log, or of all. Not copied
 -- are the end, what workers did to the run, pauses, and commands that had not ended by then: the
 -- new run gives them again. But webhooks are copied, and taken over from a run that has ended; and
--- so are, by a retry, children that the run has let go.
--- p_retry accepts a run that did not complete, and leaves out the
--- failures that ended it and the calls that the code made because of them; with p_failed_steps all
--- failures, and the calls that the code made while it handled one. Results and failures of other
--- calls are kept, also later ones. A cancel is copied, unless p_retry leaves out what the code did
--- because of it. p_input replaces the input, p_results (an object by key) the
--- results of steps and activities. The log ends with WorkflowForked.
+-- so are, by a retry, children that the run has let go. p_retry accepts a run that did not
+-- complete, and leaves out the failures that ended it and the calls that the code made because of
+-- them; with p_failed_steps all failures, and the calls that the code made while it handled one.
+-- Results and failures of other calls are kept, also later ones. A cancel is copied, unless p_retry
+-- leaves out what the code did because of it. p_input replaces the input, p_results (an object by
+-- key) the results of steps and activities. The log ends with WorkflowForked.
 --
 -- Outcomes: 'forked', 'exists' if the new id is taken, 'missing', 'running' for the retry of a run
 -- that has not failed, 'bad_index', 'unknown_key', and 'unreadable' if the log has an event that no
@@ -250,11 +249,10 @@ return case when p_result is null then p_details else (
 -- a fork. Every command here has its end, and every end its command; but a webhook is copied
 -- without an end, because the code has given its URL to others; and for the next attempt of a run,
 -- which has its subscriptions and streams, so are these. So are children that a retry takes over
--- (`left`). Writes to a stream behind one that is left
--- out are left out, too, as keys count them. What the code has said of exceptions that it handles
--- is not copied: it says it again. Events of one call have the
--- same key, and types that begin with the same word. If a child is left out, so is a signal to it.
--- Called by fork_run, retry_plan and _copy_log.
+-- (`left`). Writes to a stream after one that is left out are left out, too, as keys count them.
+-- What the code has said of exceptions that it handles is not copied: it says it again. Events of
+-- one call have the same key, and types that begin with the same word. If a child is left out, so
+-- is a signal to it. Called by fork_run, retry_plan and _copy_log.
 create or replace function holdfast._forked_events(
     p_run_id uuid, p_until int, p_again json
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)
@@ -317,9 +315,8 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
 -- the failures of `calls`, the calls `after` them, and what only followed from these. After the
 -- first `seen` events (in the order in which the code saw them) only results, other failures, the
 -- commands that they end, signals, decisions, patches, a cancel and what says of earlier copies are
--- kept. Anywhere, a timer
--- around such a call that had not fired is left out. Called by _forked_events and
--- _open_child_calls.
+-- kept. Anywhere, a timer around such a call that had not fired is left out. Called by
+-- _forked_events and _open_child_calls.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
 ) returns setof holdfast.events
