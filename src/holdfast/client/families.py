@@ -12,11 +12,10 @@ from holdfast.types import RunRecord
 
 
 async def left_to_parents(store: Store, runs: Sequence[RunRecord]) -> set[UUID]:
-    """Return the runs whose parents, or the retries of these, are told of their ends.
+    """Return the runs whose ends a parent or its retry is told of, or that a retry starts again.
 
-    And those that retries above start again. A retry of such a run would do its work beside what
-    the parent does, or a retry of a run above it. A run that the store does not have may have been
-    told, or be retried.
+    A retry of such a run would do its work beside what the parent does, or a retry of a run above
+    it. A run that the store does not have may have been told, or be retried.
     """
     left = set[UUID]()
     lines = {run.run_id: run for run in runs}  # the run itself, then its parent, and so on

@@ -161,9 +161,8 @@ async def _read(
 ) -> dict[UUID, list[str]]:
     """Return the lines of runs that are there as a whole until all is read, and are not written.
 
-    Note the `labels` that are in them.
-    Another sweeper may delete a run meanwhile, if this one is slower than its lease: what was read
-    by then is not all of the run.
+    Add the labels of the runs to `labels`. Another sweeper may delete a run meanwhile, if this one
+    is slower than its lease: what was read by then is not all of the run.
     """
     lines: dict[UUID, list[str]] = {run.run_id: [] for run in runs if not run.is_written}
     afters: dict[UUID, str | None] = dict.fromkeys(lines)

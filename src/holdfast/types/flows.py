@@ -167,10 +167,10 @@ class FlowStepState(Value, frozen=True, kw_only=True):
 
     `output` is JSON text, `error` that of an ErrorInfo, if the error came from Python. `attempts`
     and `worker` are those of a single step's last attempt, and of a step or a map that failed those
-    of the attempt that failed it. `delay_seconds` is how long its start is
-    delayed. `failed_tasks` counts elements that failed of a map that tolerates some: in its output
-    they are null. If the map failed, it is one more than are tolerated. A step that is a run which
-    begins later is `created`, and `started_at` is that moment. Moments are microseconds.
+    of the attempt that failed it. `delay_seconds` is how long its start is delayed. `failed_tasks`
+    counts elements that failed of a map that tolerates some: in its output they are null. If the
+    map failed, it is one more than are tolerated. A step that is a run which begins later is
+    `created`, and `started_at` is that moment. Moments are microseconds.
     """
 
     run_id: UUID

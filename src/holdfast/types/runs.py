@@ -276,9 +276,9 @@ class Fork(Value, frozen=True, kw_only=True):
 class RetryPlan(Value, frozen=True, kw_only=True):
     """Which ended calls of a run its retry keeps, and which it makes again, by key.
 
-    `kept` are also those of children that the retry takes over.
-    `failed` are those that failed, `after` those that the code made because of that. With `cancel`
-    the retry has the cancel of the run.
+    `kept` has also those of children that the retry takes over. `failed` are those that failed,
+    `after` those that the code made because of that. With `cancel` the retry has the cancel of the
+    run.
     """
 
     kept: tuple[str, ...] = ()

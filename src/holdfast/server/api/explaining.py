@@ -108,10 +108,9 @@ def _attachment(text: str | None, name: str) -> Response:
 
 
 def whole(text: str) -> str:
-    """Return JSON text for a file.
+    """Return JSON text that has all of its payloads, as it is.
 
-    Raises ObjectsUnavailable if an object of it cannot be read now: the reference in its place is
-    not what was asked for.
+    Raises ObjectsUnavailable if a reference stands in the place of one that cannot be read now.
     """
     if (unread := unread_reference(text)) is not None:
         reference, reason = unread

@@ -174,7 +174,7 @@ def forked_events(
     """Return the events that a fork gets, or a retry without the calls that it makes again.
 
     Events of the types in `never` are left out, and what the code of the copy says again of the
-    exceptions that it handles. So are writes to a stream behind one that is: keys count them. The
+    exceptions that it handles. So are writes to a stream after one that is: keys count them. The
     children of the calls `left` are taken over.
     """
     events = _as_delivered(events)

@@ -97,10 +97,10 @@ def take_over_children(tables: Tables, left: Left, run_id: UUID, new_run_id: UUI
 
 
 def hear(tables: Tables, now: int, new_run_id: UUID, left: Left) -> list[Notice]:
-    """Tell a retry what the children that it has taken over have sent to the runs that it retries.
+    """Tell a retry what the children that it has taken over did meanwhile.
 
-    And how those have ended that did so meanwhile, or that they are not there any more. A signal
-    that its log has is not sent again.
+    It gets the signals that they sent to the runs that it retries, except those that its log has,
+    and their ends, also of those that were deleted.
     """
     for key, gone in sorted(left.gone.items()):
         why = f"run {gone} was deleted before this retry"
