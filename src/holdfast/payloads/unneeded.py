@@ -81,6 +81,7 @@ async def _delete(
                 objects = store.objects_at(owner.url)
                 async for name in objects.names(f"payloads/{owner.owner}/"):
                     await objects.delete(name)
+                    began = time()  # it answers, however many objects there are
         except (HoldfastError, TimeoutError) as error:
             if owner.url not in lost:
                 logger.warning(

@@ -257,6 +257,39 @@ async def test_a_place_that_does_not_answer_is_not_asked_for_each_owner(
     )
 
 
+async def test_a_run_with_many_objects_keeps_no_other_from_losing_its_own(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes several passes, although each object goes in time."""
+    slow = Slow()
+    monkeypatch.setattr(store, "objects_at", lambda _: cast("Objects", slow))
+    monkeypatch.setattr(unneeded, "_AT_ONCE", 1)
+    monkeypatch.setattr(unneeded, "_OWNER_SECONDS", 0.3)
+    monkeypatch.setattr(unneeded, "_LOST_SECONDS", 0.3)
+    owners = [uuid4() for _ in range(3)]
+    await store.own_payloads(URL, owners, [None] * 3)
+    await clock.advance(DAY)
+    assert await delete_unneeded(store) == 0
+    assert slow.asked == {f"payloads/{owner}/" for owner in owners}
+
+
+class Slow:
+    """Objects of a store that answers, but has many of each owner."""
+
+    def __init__(self) -> None:
+        self.asked: set[str] = set()
+
+    async def names(self, prefix: str) -> AsyncGenerator[str]:
+        """Give names for ever."""
+        self.asked.add(prefix)
+        while True:
+            yield prefix
+
+    async def delete(self, name: str) -> None:
+        """Take a moment."""
+        await asyncio.sleep(0.01)
+
+
 class Silent:
     """Objects of a store that does not answer."""
 
