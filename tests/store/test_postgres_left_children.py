@@ -107,8 +107,9 @@ async def test_a_retry_waits_for_a_child_that_continued_meanwhile(
     signalling = continuing.transaction()
     await signalling.start()
     await continuing.commit("ann", signals(await ann.take(queues=["slow"]), "a"))
+    waiters = "select count(*) from pg_stat_activity where {} = any (pg_blocking_pids(pid))"
     await transactions[0].commit()
-    await asyncio.sleep(0.1)
+    await scene.until(waiters.format(continuing.connection.get_server_pid()), bool)
     await signalling.commit()
     events = await log_types(scene.store, await retrying)
     assert (events.count("SignalReceived"), events.count("ChildCompleted")) == (1, 1)
