@@ -50,7 +50,7 @@ def approvals(context: click.Context) -> None:
     ),
 )
 @click.argument("reference", metavar="[RUN]", required=False)
-@option("--limit", "List at most so many approvals.", type=click.IntRange(1, 10_000), default=100)
+@option("--limit N", "List at most N approvals.", type=click.IntRange(1, 10_000), default=100)
 async def list_approvals(link: Link, reference: str | None, limit: int) -> Answer:
     """List the approvals that wait for a decision, with the command that decides each.
 

@@ -44,7 +44,7 @@ def archive() -> None:
     "list", examples=("holdfast archive list", "holdfast archive list --workflow checkout --json")
 )
 @option("--workflow NAME", "Only runs of this workflow or flow.")
-@option("--limit", "List at most so many runs.", type=click.IntRange(1), default=50)
+@option("--limit N", "List at most N runs.", type=click.IntRange(1), default=50)
 async def list_archived(link: Link, workflow: str | None, limit: int) -> Answer:
     """List archived runs, those that were archived last first."""
     from holdfast.cli.render.console import console, plain

@@ -69,7 +69,7 @@ def queue() -> None:
     """
 
 
-_limit_option = option("--limit", "At most N.", type=click.IntRange(1, _MOST), default=20)
+_limit_option = option("--limit N", "At most N.", type=click.IntRange(1, _MOST), default=20)
 _cursor_option = option("--cursor CURSOR", "Continue a list: the cursor that it ended with.")
 _all_option = option("--all", "All of them; with --json each is a line of its own.", name="all_")
 
@@ -224,7 +224,7 @@ def send(name: str, payload: str | None, headers: tuple[str, ...], **options: An
     ),
 )
 @click.argument("name")
-@option("--limit", "At most N.", type=click.IntRange(1, _MOST), default=1, show_default=False)
+@option("--limit N", "At most N.", type=click.IntRange(1, _MOST), default=1, show_default=False)
 @option(
     "--wait TIME", "Wait up to TIME for a message.", type=duration, default="0s", show_default=False
 )

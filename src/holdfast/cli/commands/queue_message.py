@@ -88,7 +88,7 @@ def change(name: str, message_id: int, payload: str | None, **options: Any) -> N
 
 @command("pop", examples=("holdfast queue pop parcels --limit 10 --json",))
 @click.argument("name")
-@option("--limit", "At most N.", type=click.IntRange(1, 10_000), default=1, show_default=False)
+@option("--limit N", "At most N.", type=click.IntRange(1, 10_000), default=1, show_default=False)
 @option(
     "--wait TIME", "Wait up to TIME for a message.", type=duration, default="0s", show_default=False
 )

@@ -35,9 +35,7 @@ _yes_option = option("--yes", "Do not ask.")
     default="30s",
     show_default=False,
 )
-@option(
-    "--max-receives N", "After so many receives a message is a dead letter.", type=click.IntRange(1)
-)
+@option("--max-receives N", "After N receives a message is a dead letter.", type=click.IntRange(1))
 @option("--dead-letters NAME", "Their queue. Default: NAME.dead.")
 @option(
     "--deduplication TIME",
@@ -46,7 +44,7 @@ _yes_option = option("--yes", "Do not ask.")
     default="5m",
     show_default=False,
 )
-@option("--keep TIME", "Keep acknowledged messages for so long.", type=duration)
+@option("--keep TIME", "Keep acknowledged messages for TIME.", type=duration)
 async def create(link: Link, name: str, **options: Any) -> Answer:
     """Create a message queue. Exit code 1 if there is one of this name."""
     created = await link.client.queues.create(name, **options)
@@ -65,12 +63,12 @@ async def create(link: Link, name: str, **options: Any) -> Answer:
 @option("--visibility TIME", "How long one is in flight.", type=duration)
 @option(
     "--max-receives N",
-    "After so many receives a message is a dead letter; 0: never.",
+    "After N receives a message is a dead letter; 0: never.",
     type=click.IntRange(0),
 )
 @option("--dead-letters NAME", "Their queue.")
 @option("--deduplication TIME", "How long a deduplication id is known.", type=duration)
-@option("--keep TIME", "Keep acknowledged messages for so long; 0: do not.", type=duration)
+@option("--keep TIME", "Keep acknowledged messages for TIME; 0: do not.", type=duration)
 def update(name: str, **options: Any) -> None:
     """Change what is given of a message queue; the rest stays.
 

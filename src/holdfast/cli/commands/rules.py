@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @command("rules", examples=("holdfast rules checkout", "holdfast rules shop/checkout --json"))
 @click.argument("workflow")
 @option(
-    "--limit",
+    "--limit N",
     "At most N keys of each rule.",
     type=click.IntRange(1),
     default=100,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     ),
 )
 @filter_options
-@option("--limit", "List at most so many runs.", type=click.IntRange(1, 1000), default=50)
+@option("--limit N", "List at most N runs.", type=click.IntRange(1, 1000), default=50)
 @option("--cursor CURSOR", "Continue a list: the cursor that it ended with.")
 @option("--payloads", "With --json: write inputs and outputs, too.")
 def list_runs(limit: int, cursor: str | None, payloads: bool, **options: object) -> None:

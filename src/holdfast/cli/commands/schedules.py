@@ -92,7 +92,7 @@ async def list_schedules(link: Link, app: str | None, after: str | None, limit: 
 @command("show", examples=("holdfast schedules show nightly", "holdfast schedules show a/b --json"))
 @click.argument("name")
 @option(
-    "--ticks",
+    "--ticks N",
     "Show what the last N ticks did.",
     name="limit",
     type=click.IntRange(0, 1000),

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 @option("--queue NAME", "Let the workers of this queue run it.")
 @option("--workflow-version", "Start this version of it.", type=click.IntRange(1))
 @option("--timeout TIME", "End the run if it takes longer than this.", type=duration)
-@option("--retention TIME", "Keep the run for so long after its end: 90d.", type=duration)
+@option("--retention TIME", "Keep the run for TIME after its end: 90d.", type=duration)
 @option("--tag TAG...", "A label to find the run by; may be repeated.", name="tags")
 @option(
     "--attribute NAME=VALUE...",
