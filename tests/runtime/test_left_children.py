@@ -293,7 +293,7 @@ async def test_a_child_that_runs_is_not_started_again(
 async def test_a_child_that_has_ended_is_not_started_again(
     store: Store, client: Client, name: str
 ) -> None:
-    """Each worker of these does the half: the code is built from the log."""
+    """Another worker does the retry: its code is built from the log."""
     async with working(app, store):
         run_id = await start_and_fail(client, name)
         service.gate("a").set()
