@@ -123,7 +123,7 @@ class Check:
 
         Runs that are pinned to another build than the app's never meet this code; those of `build`
         are checked too, as they may move. Of runs of other apps, the calls of this app's activities
-        are checked. With a `sample`, at most so many of each workflow and version, the newest.
+        are checked. With a `sample`, at most that number of each workflow and version, the newest.
         `told` hears how many were checked so far, now and then.
         """
         moment = None if since is None else to_micros(since)
