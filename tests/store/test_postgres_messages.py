@@ -141,6 +141,55 @@ async def test_an_acknowledgement_against_the_end_of_the_visibility(
     assert await late == [False]
 
 
+async def two_in_flight(session: Session) -> tuple[str, str, str]:
+    """Receive two messages together and one alone; return their receipts."""
+    await create(session)
+    await send(session, "1")
+    await send(session, "2")
+    (_, one), (_, two) = await session.take()
+    await send(session, "3")
+    [(_, alone)] = await session.take()
+    return one, two, alone
+
+
+EXTENDED = """
+    select array_agg(visible_at > now() + interval '1 h' order by cardinality(message_ids) desc)
+    from holdfast.deliveries
+"""
+
+
+async def test_a_delivery_that_another_transaction_changes_is_extended(
+    sessions: list[Session],
+) -> None:
+    """Fault: the answer was true, but its visibility ended when it had ended before."""
+    a, b, _, _ = sessions
+    one, two, _ = await two_in_flight(a)
+    await a.connection.execute(
+        "alter function holdfast.extend_deliveries(int[], uuid[], float8) set lock_timeout = '60s'"
+    )
+    await a.begin()
+    assert await a.value("select holdfast.ack($1)", one) == [True]
+    extended = soon(b.value("select holdfast.extend(array[$1], 7200)", two))
+    waits = soon(until_waits(sessions[2], b))
+    await asyncio.wait({waits, extended}, return_when=asyncio.FIRST_COMPLETED)
+    waits.cancel()
+    await a.commit()
+    assert await extended == [True]
+    assert await b.value(EXTENDED) == [True, False]
+
+
+async def test_a_delivery_that_a_long_transaction_has_keeps_no_other_from_being_extended(
+    sessions: list[Session],
+) -> None:
+    a, b, _, _ = sessions
+    one, two, alone = await two_in_flight(a)
+    await a.begin()
+    assert await a.value("select holdfast.ack($1)", one) == [True]
+    assert await b.value("select holdfast.extend(array[$1, $2], 7200)", two, alone) == [True, True]
+    await a.rollback()
+    assert await b.value(EXTENDED) == [False, True]
+
+
 async def test_deliveries_that_are_extended_are_acknowledged_with_the_others(
     sessions: list[Session],
 ) -> None:

@@ -226,8 +226,8 @@ begin
 end $$;
 
 -- Lock deliveries.
--- Locks: the deliveries, by queue and id. Called by ack_and_start, ack_messages and
--- return_messages.
+-- Locks: the deliveries, by queue and id. Called by ack_and_start, ack_messages,
+-- extend_deliveries and return_messages.
 create or replace function holdfast._lock_deliveries(p_queue_ids int[], p_delivery_ids uuid[])
 returns void
 language plpgsql

@@ -230,19 +230,33 @@ end $$;
 -- Keep deliveries in flight for so long from now. Returns for each whether it is in flight still. A
 -- visibility that has ended and was not noticed yet is extended, too. Refuses times that are not
 -- allowed (22004, 22023).
--- Locks: deliveries, skipping locked ones: others are ending them. Called by users, clients and
--- workers.
+-- Locks: deliveries by id. If another transaction has one of them for longer than 50 ms, those that
+-- nobody has. Called by users, clients and workers.
 create or replace function holdfast.extend_deliveries(
     p_queue_ids int[], p_delivery_ids uuid[], p_seconds float8
 ) returns boolean[]
 language plpgsql
 set enable_bitmapscan = off
+set lock_timeout = '50ms'
 as $$
 declare
+    v_ids uuid[] := p_delivery_ids;
     v_kept boolean[];
 begin
     perform holdfast._check_given('how long to keep messages in flight', p_seconds is not null);
     perform holdfast._check_seconds('the time to keep a message in flight', p_seconds);
+    begin
+        perform holdfast._lock_deliveries(p_queue_ids, p_delivery_ids);
+    exception when lock_not_available then
+        v_ids := array(
+            select u.delivery_id
+            from unnest(p_queue_ids, p_delivery_ids) as u (queue_id, delivery_id)
+            cross join lateral (
+                select from holdfast.deliveries d
+                where d.queue_id = u.queue_id and d.delivery_id = u.delivery_id
+                for no key update skip locked
+            ) as d);
+    end;
     update holdfast.deliveries d
     set visible_at = holdfast.now() + p_seconds * interval '1 second'
     where d.ctid = any (array(
@@ -250,9 +264,9 @@ begin
         from unnest(p_queue_ids, p_delivery_ids) as u (queue_id, delivery_id)
         cross join lateral (
             select d.ctid from holdfast.deliveries d
-            where d.queue_id = u.queue_id and d.delivery_id = u.delivery_id
-            for no key update skip locked
-        ) as d));
+            where d.queue_id = u.queue_id and d.delivery_id = u.delivery_id limit 1
+        ) as d
+        where u.delivery_id = any (v_ids)));
     select array_agg(exists (select from holdfast.deliveries d
         where d.queue_id = u.queue_id and d.delivery_id = u.delivery_id) order by u.place)
     into v_kept
