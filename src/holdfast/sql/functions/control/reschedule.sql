@@ -197,24 +197,30 @@ end $$;
 create or replace function holdfast._move_steps(p_run_ids uuid[]) returns void
 language plpgsql
 as $$
+declare
+    v_steps record;
 begin
+    select array_agg(r.parent_run_id) as run_ids, array_agg(r.parent_key) as keys,
+        array_agg(r.due_at) as due_ats
+    into v_steps
+    from unnest(p_run_ids) as u (run_id)
+    cross join lateral (
+        select r.parent_run_id, r.parent_key, r.due_at from holdfast.runs r
+        where r.run_id = u.run_id and r.due_at is not null limit 1
+    ) as r
+    cross join lateral (
+        select from holdfast.tasks t
+        where t.run_id = r.parent_run_id and t.key = r.parent_key and t.kind = 'child'
+            and t.attempts = 1 and strpos(t.key, ':') = 0
+        for update skip locked
+    ) as t;
     update holdfast.tasks t
-    set started_at = f.due_at
-    from (
-        select r.due_at, t.tid
-        from unnest(p_run_ids) as u (run_id)
-        cross join lateral (
-            select r.parent_run_id, r.parent_key, r.due_at from holdfast.runs r
-            where r.run_id = u.run_id and r.due_at is not null limit 1
-        ) as r
-        cross join lateral (
-            select t.ctid as tid from holdfast.tasks t
-            where t.run_id = r.parent_run_id and t.key = r.parent_key and t.kind = 'child'
-                and t.attempts = 1 and strpos(t.key, ':') = 0
-            for update skip locked
-        ) as t
+    set started_at = u.due_at
+    from unnest(v_steps.run_ids, v_steps.keys, v_steps.due_ats) as u (run_id, key, due_at)
+    cross join lateral (
+        select t.ctid from holdfast.tasks t where t.run_id = u.run_id and t.key = u.key limit 1
     ) as f
-    where t.ctid = f.tid;
+    where t.ctid = f.ctid;
 end $$;
 
 -- Let runs that leave queues hold no place of limits there; those that held one count for the

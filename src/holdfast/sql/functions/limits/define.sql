@@ -151,13 +151,16 @@ as $$
         and case p_limit.holds when 'turn' then t.worker is not null
             else t.key = '' and t.kind = 'workflow' and t.lease_no > 0 end
     on conflict do nothing;
-    update holdfast.deliveries d set limited = true where d.ctid = any (array(
-        select d.ctid from holdfast.queues q
+    update holdfast.deliveries d set limited = true
+    from (
+        select d.queue_id, d.delivery_id from holdfast.queues q
         cross join lateral (
-            select d.ctid from holdfast.deliveries d
+            select d.queue_id, d.delivery_id from holdfast.deliveries d
             where d.queue_id = q.queue_id for no key update skip locked
         ) as d
-        where p_limit.scope = 'queue' and q.name = p_limit.name))
+        where p_limit.scope = 'queue' and q.name = p_limit.name
+    ) as f
+    where d.queue_id = f.queue_id and d.delivery_id = f.delivery_id
 $$;
 
 -- Remove a limit. Returns false if there is none. Tasks that wait for it may run at once; the row

@@ -97,19 +97,19 @@ begin
     update holdfast.schedules s
     set look_at = least(s.look_at, coalesce(nullif(s.next_tick_at, 'infinity'), v_now))
     from (
-        select f.ctid
+        select f.name
         from (
             select * from unnest(p_names, p_revisions, p_expecteds) as u (name, revision, expected)
             order by u.name collate "C"
         ) as u
         cross join lateral (
-            select s.ctid, s.revision, s.next_tick_at, s.look_at from holdfast.schedules s
+            select s.name, s.revision, s.next_tick_at, s.look_at from holdfast.schedules s
             where s.name = u.name for update skip locked
         ) as f
         where f.revision = u.revision and f.look_at < 'infinity'
             and holdfast._micros(f.next_tick_at) is not distinct from u.expected
     ) as f
-    where s.ctid = f.ctid;
+    where s.name = f.name;
     get diagnostics v_count = row_count;
     update holdfast.schedule_backfills f set look_at = v_now
     where f.backfill_id in (
