@@ -127,7 +127,8 @@ def retry(
     """Start new runs that continue where others failed.
 
     Name the runs, or give filters, which then find runs that failed or timed out, but no children:
-    the retry of a parent starts those again. With --parent, or named, children are retried, too.
+    the retry of a parent starts those again, or knows of their failures. With --parent, or named,
+    children are retried, too.
 
     Everything that the failed run had completed is kept, but not what its code called because of
     the failure; with --dry-run and a named run, both are named. A run is retried once; if the
