@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,14 +11,10 @@ from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command, option, sources
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rich.table import Table
 
     from holdfast.cli.connecting import Link
     from holdfast.types import BuildInfo, MovedRuns
-
-F = TypeVar("F", bound="Callable[..., object]")
 
 
 @click.group(
@@ -41,8 +37,7 @@ def builds() -> None:
     """
 
 
-def _app_option(fn: F) -> F:
-    return option("--app NAME", "The app; needed if several have builds.")(fn)
+_app_option = option("--app NAME", "The app; needed if several have builds.")
 
 
 @command("list", examples=("holdfast builds list", "holdfast builds list --app shop --json"))

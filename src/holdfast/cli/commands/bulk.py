@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 import click
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from holdfast.client.bulk import BulkOutcome
     from holdfast.client.filters import RunFilters
     from holdfast.types import RetryPlan, RunRecord
-
-
-F = TypeVar("F", bound=Callable[..., object])
 
 
 @dataclass(frozen=True, slots=True)
