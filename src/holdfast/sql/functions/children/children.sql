@@ -6,8 +6,8 @@
 -- started the child before, the child's end is told under the key of the first call. Returns
 -- (topic, payload) notices.
 -- Locks: ids of runs, in order, those of flows after those of workflows; as _start_child_flows and
--- _start_ruled_children;
--- expects the turn rows of the parents locked; their events, run by run. Called by _carry_out.
+-- _start_ruled_children; expects the turn rows of the parents locked; their events, run by run.
+-- Called by _carry_out.
 create or replace function holdfast._start_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
 ) returns text[]

@@ -85,8 +85,7 @@ end $$;
 
 -- Hold the run that another run is to be made of. Returns false if there is none, or if its
 -- retention is over and a part of it is deleted.
--- Locks: the run FOR KEY SHARE. Called by fork_run, fork_flow, retry_flow
--- and _start_ruled.
+-- Locks: the run FOR KEY SHARE. Called by fork_run, fork_flow, retry_flow and _start_ruled.
 create or replace function holdfast._hold_origin(p_run_id uuid) returns boolean
 language plpgsql
 as $$

@@ -93,8 +93,8 @@ end $$;
 
 -- Decide what becomes of attempts that failed: due again after a pause, or the step is skipped, or
 -- its run fails. An element of a map that tolerates it has no result; the failure that ends the map
--- is counted as well, but none after it. Returns the places of those
--- that were open, from 1, those of them that are `retried`, and what _advance_flows continues with.
+-- is counted as well, but none after it. Returns the places of those that were open, from 1, those
+-- of them that are `retried`, and what _advance_flows continues with.
 -- Locks: expects turn rows and tasks locked; states of steps. Called by end_step_tasks.
 create or replace function holdfast._fail_attempts(
     p_now timestamptz, p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[],

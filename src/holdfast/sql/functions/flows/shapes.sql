@@ -4,9 +4,8 @@
 -- steps, an array in which each step stands after those that it depends on. A step has slug, kind
 -- (single or map), deps, wants_run, queue, max_attempts, base_delay, timeout, start_delay, required
 -- and forbidden (texts of JSON objects), when_unmet, when_exhausted, trigger_rule and
--- jitter_percent; a map
--- tolerated_count, tolerated_percent and concurrency. What is absent or null has its default: of a
--- step, the flow's.
+-- jitter_percent; a map tolerated_count, tolerated_percent and concurrency. What is absent or null
+-- has its default: of a step, the flow's.
 
 -- Make the database's shape of a version that of the code, unless it has another. 'verified': it
 -- has the same, by the hash or, with another hash or none, by the contents; this hash is kept then.

@@ -303,9 +303,9 @@ begin
 end $$;
 
 -- Start a flow in the caller's transaction, and return its run. With a key the same run is found
--- again. A run that has ended is kept for as long as the flow's code has declared, else for
--- 30 days. Workers find it when they look next; to wake
--- them at once, notify them as well. Refuses what start_flows does. Called by users.
+-- again. A run that has ended is kept for as long as the flow's code has declared, else for 30
+-- days. Workers find it when they look next; to wake them at once, notify them as well. Refuses
+-- what start_flows does. Called by users.
 create or replace function holdfast.start_flow(
     flow_slug text, input jsonb, run_id uuid default null, key text default null
 ) returns setof holdfast.runs

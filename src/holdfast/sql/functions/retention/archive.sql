@@ -52,10 +52,9 @@ end $$;
 
 -- Return the next part of all that runs are, as lines of JSON. The parts of a run are: the run, the
 -- entries of its log, the states of its steps, the results of elements of its maps, the chunks of
--- its streams. p_afters say
--- where each run's part begins: null for the beginning, else the `after` of the line before. A call
--- reads at most p_rows rows, and stops when these take about p_bytes; a run that it does not come
--- to has a null for its line. `after` is null behind the last part.
+-- its streams. p_afters say where each run's part begins: null for the beginning, else the `after`
+-- of the line before. A call reads at most p_rows rows, and stops when these take about p_bytes; a
+-- run that it does not come to has a null for its line. `after` is null after the last part.
 --
 -- Values stand in the lines as they were stored. `has_output` tells a result null from none. The
 -- first line has the names of `streams`, and of a flow's run the `shape` that it had; with it come

@@ -2,8 +2,7 @@
 
 -- Return the counts of minutes and hours that began at or after a moment, the newest first, at most
 -- p_limit rows; a minute may have several. p_names null: of all workflows. Refuses a far moment
--- (22023). Locks nothing. Called by
--- clients.
+-- (22023). Locks nothing. Called by clients.
 create or replace function holdfast.read_stats(p_since bigint, p_names text[], p_limit int)
 returns table (minute bigint, seconds int, name text, counts bigint[])
 language sql stable
@@ -119,8 +118,7 @@ begin
 end $$;
 
 -- Add rows that were taken out to the merged rows of their minutes, or of their hours. Locks: the
--- merged rows, in order. Called by merge_stats
--- and take_counts.
+-- merged rows, in order. Called by merge_stats and take_counts.
 create or replace function holdfast._merge_part(p_rows holdfast.stats[], p_seconds int)
 returns void
 language plpgsql
