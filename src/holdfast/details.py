@@ -80,7 +80,8 @@ class RetryPolicy(msgspec.Struct, gc=False):
 class ActivityScheduled(msgspec.Struct, gc=False):
     """An activity to be run; `args` is the fingerprint of its `input`.
 
-    `misfit` is True if the input did not fit the code that the caller's program had.
+    `misfit` is True if the input did not fit the code that the caller's program had. `run_key` is
+    the key that the code sees, in the log of a fork: its run has none.
     """
 
     activity_name: str
@@ -95,6 +96,7 @@ class ActivityScheduled(msgspec.Struct, gc=False):
     units: int | msgspec.UnsetType = msgspec.UNSET
     on_cancel: OnCancel | msgspec.UnsetType = msgspec.UNSET
     misfit: bool | msgspec.UnsetType = msgspec.UNSET
+    run_key: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordedActivity(msgspec.Struct, gc=False):

@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, ChildFailed, Client, Context, Retry, current_step
+from holdfast import (
+    App,
+    Batch,
+    ChildFailed,
+    Client,
+    Context,
+    Retry,
+    current_activity,
+    current_batch,
+    current_step,
+)
 from holdfast.errors import RunFailed
 from holdfast.store.port import Store
 from tests.runtime.desk import working
@@ -33,6 +43,32 @@ async def ship() -> None:
 async def order(ctx: Context) -> list[Any]:
     paid = await charge(ctx.run_key)
     return [paid, await ship(), await charge("again")]
+
+
+@app.activity(retry=Retry.NEVER)
+async def pay() -> str | None:
+    if broken[0]:
+        raise ConnectionError("no bank")
+    return current_activity().run_key
+
+
+@app.activity(batch=Batch(10))
+async def book(texts: list[str]) -> list[str]:
+    keys = [each.run_key for each in current_batch().elements]
+    return [f"{text} {key}" for text, key in zip(texts, keys, strict=True)]
+
+
+@app.workflow
+async def sale(ctx: Context, turns: int) -> list[Any]:
+    paid = [ctx.run_key, await pay(), await book("b")]
+    if turns:
+        raise ctx.continue_as_new(turns - 1)
+    return paid
+
+
+@app.workflow(retry=Retry(attempts=2, base="0.1s"))
+async def tried(ctx: Context) -> list[Any]:
+    return [ctx.run_key, await pay()]
 
 
 @app.workflow
@@ -86,3 +122,47 @@ async def test_a_fork_of_a_run_without_a_key_has_none(store: Store) -> None:
         broken[0] = False
         retry = await client.runs.retry(first.run_id)
         assert await retry.result(timeout="60s") == ["None", None, "again"]
+
+
+async def test_activities_see_the_key_that_the_code_sees(store: Store) -> None:
+    async with working(app, store), Client(store=store) as client:
+        first = await client.start(sale, 0, key="sale-1")
+        await failed(client, first)
+        second = await client.runs.retry(first.run_id)
+        await failed(client, second)
+        broken[0] = False
+        third = await client.runs.retry(second.run_id)
+        fork = await client.runs.fork(third.run_id, index=1)
+        for run in (third, fork):
+            assert await run.result(timeout="60s") == ["sale-1", "sale-1", "b sale-1"]
+
+
+async def test_no_key_is_made_up_for_the_retry_of_a_run_without_one(store: Store) -> None:
+    async with working(app, store), Client(store=store) as client:
+        first = await client.start(sale, 0)
+        await failed(client, first)
+        broken[0] = False
+        retry = await client.runs.retry(first.run_id)
+        assert await retry.result(timeout="60s") == [None, None, "b None"]
+
+
+async def test_activities_of_a_retry_that_continues_as_new_have_no_key_as_its_code(
+    store: Store,
+) -> None:
+    async with working(app, store), Client(store=store) as client:
+        first = await client.start(sale, 1, key="sale-2")
+        await failed(client, first)
+        broken[0] = False
+        retry = await client.runs.retry(first.run_id)
+        assert await retry.result(timeout="60s") == [None, None, "b None"]
+
+
+async def test_activities_of_a_retry_by_hand_after_that_of_a_policy_see_the_key(
+    store: Store,
+) -> None:
+    async with working(app, store), Client(store=store) as client:
+        first = await client.start(tried, key="tried-1")
+        await failed(client, first)
+        broken[0] = False
+        retry = await client.runs.retry((tried, "tried-1"))
+        assert await retry.result(timeout="60s") == ["tried-1", "tried-1"]

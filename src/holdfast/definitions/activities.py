@@ -199,7 +199,11 @@ class ActivityContext(AttemptContext):
 
     @property
     def run_key(self) -> str | None:
-        """The key that the run was started with, None without one."""
+        """The key that the run was started with, None without one; as the code of the run sees it.
+
+        A retry and a fork have that of their first run, so it is a key for other systems that
+        also knows a call of the run before.
+        """
         return self._task.run_key
 
     @property

@@ -38,13 +38,17 @@ logger = logging.getLogger("holdfast.run")
 
 
 class ScheduledCall(msgspec.Struct, frozen=True):
-    """The call of an activity. `misfit` is True if its input never fitted its code."""
+    """The call of an activity. `misfit` is True if its input never fitted its code.
+
+    `run_key` is the key that the code of the caller sees, if its run is a fork, which has none.
+    """
 
     input: msgspec.Raw
     retry: RecordedRetry
     start_to_close: float | None = None
     heartbeat_timeout: float | None = None
     misfit: bool = False
+    run_key: str | None = None
 
     @property
     def arguments(self) -> str:
@@ -256,6 +260,8 @@ class Activities(OpenAttempts[ActivityExecution]):
         if not call.has_attempt(task.attempts):
             self._refuse(task, _lost(task, call))
             return
+        if call.run_key is not None:
+            task = replace(task, run_key=call.run_key)
         now = self._clock.now()
         if isinstance(activity, BatchActivity):
             element, fill = self._batching(activity, task, call, now, self._ended)

@@ -138,6 +138,7 @@ def call_activity(
             priority,
             activity.count_units(args, kwargs),
             is_misfit=_is_misfit(run, activity, text),
+            kept_key=None if run.info.forked_at is None else run.info.key,
         ),
     )
 
@@ -156,6 +157,7 @@ def _scheduled(
     units: int | None,
     *,
     is_misfit: bool,
+    kept_key: str | None,
 ) -> ActivityScheduled:
     return ActivityScheduled(
         activity_name=activity.full_name,
@@ -170,6 +172,7 @@ def _scheduled(
         units=msgspec.UNSET if units is None else units,
         on_cancel=msgspec.UNSET if activity.on_cancel == "try" else activity.on_cancel,
         misfit=is_misfit or msgspec.UNSET,
+        run_key=msgspec.UNSET if kept_key is None else kept_key,
     )
 
 
