@@ -58,9 +58,9 @@ class Span(Value, frozen=True):
     `noted` for a moment. `note` is its result, error or reason. `key` is that of the call.
     `due_at` is when a timer fires. `started_at` is when a worker first took an activity or a step
     of a flow, or when the handler of an update began: since `began_at` it had waited. None if that
-    is not known or did not happen. `child_run_id` names the run that a child is, `origin_run_id`
-    the run that a fork was made of, `target_run_id` the run that a signal was sent to. Moments are
-    in microseconds since 1970 UTC.
+    is not known or did not happen. `child_run_id` names the run that a child is, empty
+    if it was refused, `origin_run_id` the run that a fork was made of, `target_run_id` the run that
+    a signal was sent to. Moments are in microseconds since 1970 UTC.
     """
 
     kind: Kind

@@ -368,6 +368,9 @@ class _Calls:
         status = text_of(details, "status").replace("_", " ")
         error = error_text(details.get("error"))
         note = error if status in ("", "failed") else f"{status}: {error}" if error else status
+        if status == "refused" and (index := self._open.get(event.key or "")) is not None:
+            # The run that there is has another starter.
+            self._spans[index] = replace(self._spans[index], child_run_id="")
         self._end(event, "failed", note, details)
 
     def _decide(self, event: Event, details: Details) -> None:

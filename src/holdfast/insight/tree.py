@@ -50,7 +50,7 @@ async def read_children(store: Store, spans: Sequence[Span]) -> Children:
 
 async def _started(store: Store, spans: Sequence[Span]) -> _Found:
     """Return the children of one run with their keys, and how many are left out."""
-    started = [span for span in spans if span.kind == "child"]
+    started = [span for span in spans if span.kind == "child" and span.child_run_id]
     shown = sorted(started, key=lambda span: span.outcome != "open")[:WIDTH]
     if not shown:
         return [], 0
