@@ -267,6 +267,7 @@ def test_a_dry_run_of_a_retry_names_what_it_repeats(cli: CommandLine, hand: Hand
     assert answer == {"run_id": run, "changed": False, "plan": plan}
     dry = cli("runs", "retry", run, "--failed-steps", "--dry-run").stdout
     assert "\n  a retry makes again, because it failed: charge\n" in dry
+    assert "\n  a call that is made again has a new idempotency key\n" in dry
     assert f"holdfast runs retry {run} --failed-steps" in cli("runs", "why", run).stdout
     refused = cli("runs", "retry", "--all", "--failed-steps", code=exits.USAGE)
     assert "--failed-steps is for runs that are named" in refused.stderr

@@ -733,6 +733,7 @@ async def test_why_names_what_a_retry_keeps_and_what_it_makes_again(shop: Shop) 
     assert found.details[1:-1] == (
         "a retry makes again, because it failed: charge#2",
         "and because the code had called it for that reason: charge#3",
+        "a call that is made again has a new idempotency key",
         "a retry keeps: charge",
     )
     assert "do not retry it: fork it" in found.details[-1]

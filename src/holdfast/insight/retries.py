@@ -85,6 +85,8 @@ def plan_texts(plan: RetryPlan) -> Iterator[str]:
         if not plan.failed:
             reason = "a retry makes again, because the code had called it after the cancel"
         yield f"{reason}: {_names(plan.after)}"
+    if plan.failed or plan.after:
+        yield "a call that is made again has a new idempotency key"
     if plan.kept:
         yield f"a retry keeps: {_names(plan.kept)}"
 
