@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from functools import partial
+from typing import Final
 
 from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, resolve_database
@@ -13,6 +15,11 @@ from holdfast.errors import SchemaMissing, SchemaOutdated
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.database import QUERY_SECONDS
+
+STAND_IN: Final[ContextVar[Callable[[], Store] | None]] = ContextVar(
+    "holdfast_stand_in", default=None
+)
+"""Returns the store of a test, which clients use instead of that of a database."""
 
 
 def make_store(
@@ -73,8 +80,12 @@ async def resolved_store(
     """Find the database, hold it, and connect a store to it for the length of the block.
 
     The schema of an embedded database is brought up to date: no other program does that. Raises
-    what `resolve_database` and `opened_store` raise.
+    what `resolve_database` and `opened_store` raise. In a test of `Environment`, what it runs gets
+    the store of the test.
     """
+    if (stand_in := STAND_IN.get()) is not None:
+        yield stand_in()
+        return
     # Starting the embedded server takes a moment; another program may be starting it already.
     database = await asyncio.to_thread(resolve_database, url, connecting=connecting)
     with database:

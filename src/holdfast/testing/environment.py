@@ -23,6 +23,7 @@ from holdfast.testing.clock import StoreClock, Watchdog
 from holdfast.testing.lending import lend
 from holdfast.testing.line import Line
 from holdfast.testing.plan import LoggedStore, Plan
+from holdfast.testing.stand_in import StandIn
 from holdfast.testing.workers import KillableWorker, Replaced, replacement
 from holdfast.types import ANY_END, Published, RunFilter, RunRecord
 from holdfast.values.durations import Duration, seconds
@@ -90,9 +91,10 @@ class Environment:
             options = msgspec.structs.replace(options, check="refuse")
         self._options = options
         self._replaced: Replaced = {}
+        line = cast("Store", Line(self.store, self._plan, self._kill, of_client=True))
+        self._stand_in = StandIn(line)
         self._employ()
-        line = Line(self.store, self._plan, self._kill, of_client=True)
-        self._client = _Client(store=cast("Store", line), app=app)
+        self._client = _Client(store=line, app=app)
         self.client: Client = self._client
         self._watchdog = Watchdog()
         self._moving = asyncio.Lock()  # one task at a time moves time, although several may wait
@@ -101,10 +103,9 @@ class Environment:
     def _employ(self) -> None:
         """Make a worker for each app, on a line of their own to the store."""
         self._line = line = Line(self.store, self._plan, self._kill)
+        given = self._plan, self._replaced, self._stand_in
         self.workers = [
-            KillableWorker(
-                each, cast("Store", line), self._options, self._clock, self._plan, self._replaced
-            )
+            KillableWorker(each, cast("Store", line), self._options, self._clock, *given)
             for each in self.apps
         ]
 

@@ -20,6 +20,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.store.port import Store
 from holdfast.testing.clock import StoreClock
 from holdfast.testing.plan import Plan
+from holdfast.testing.stand_in import StandIn
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.threads import ThreadBook
@@ -63,6 +64,7 @@ class PlannedLauncher(Launcher):
 
     plan: Plan
     replaced: Replaced
+    stand_in: StandIn
 
     def launch_given(
         self, execution: Execution[Any], given: Arguments, layers: list[Layer]
@@ -80,7 +82,8 @@ class PlannedLauncher(Launcher):
             execution.code = stand_in
         if self.plan.draw is not None:
             layers = [self._apart, *layers]
-        super().launch_given(execution, given, layers)
+        with self.stand_in.given():  # also if the test's own task launches it
+            super().launch_given(execution, given, layers)
 
     async def _apart(self, context: object, call_next: CallNext) -> object:
         await self.plan.pause()
@@ -115,8 +118,9 @@ class KillableWorker(Worker):
         clock: StoreClock,
         plan: Plan,
         replaced: Replaced,
+        stand_in: StandIn,
     ) -> None:
-        self._plan, self._replaced = plan, replaced
+        self._plan, self._replaced, self._stand_in = plan, replaced, stand_in
         super().__init__(app, store, options, clock=clock)
 
     def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:
@@ -127,7 +131,13 @@ class KillableWorker(Worker):
             self._transactions.seals = False  # what is called at once cannot wait for the loop
         assert isinstance(launcher, PlannedLauncher)
         launcher.plan, launcher.replaced = self._plan, self._replaced
+        launcher.stand_in = self._stand_in
         return launcher
+
+    async def start(self) -> None:
+        """Start. Clients that its resources open are clients of the environment."""
+        with self._stand_in.given():
+            await super().start()
 
     async def kill(self) -> None:
         """Stop everything, when the store cannot be reached any more.
