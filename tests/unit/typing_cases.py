@@ -22,6 +22,7 @@ from holdfast.retry import Retry
 from holdfast.runtime.code.children import ChildHandle
 from holdfast.runtime.code.context import Context
 from holdfast.sync import SyncClient, SyncRunHandle
+from holdfast.types import JSON, Restarted, StreamItem
 
 T = TypeVar("T")
 
@@ -153,6 +154,14 @@ async def with_client(client: Client, run_id: UUID) -> None:
     handle = await client.start(checkout, {"boxes": 2})
     assert_type(handle, RunHandle[list[str]])
     assert_type(await handle.result(), list[str])
+    async for item in handle.stream_items("tokens", type=str, after=2, attempts="all"):
+        assert_type(item, StreamItem[str])
+    async for read in handle.stream_items("tokens", restarts=False):
+        assert_type(read, StreamItem[JSON])
+    async for either in handle.stream_items("tokens", type=str, restarts=True):
+        assert_type(either, StreamItem[str] | Restarted)
+    async for each in handle.stream_items("tokens", restarts=run_id.int > 1):
+        assert_type(each, StreamItem[JSON] | Restarted)
     assert_type(await client.start_many(plain, [None]), list[RunHandle[int]])
     assert_type(await client.run(plain), int)
     assert_type(await client.result(run_id, plain), int)
@@ -177,6 +186,9 @@ async def with_client(client: Client, run_id: UUID) -> None:
 
 def with_sync_client(client: SyncClient, run_id: UUID) -> None:
     assert_type(client.start(plain), SyncRunHandle[int])
+    assert_type(next(client.handle(run_id).stream_items("tokens", type=str)), StreamItem[str])
+    for each in client.handle(run_id).stream_items("tokens", restarts=True):
+        assert_type(each, StreamItem[JSON] | Restarted)
     assert_type(client.start(plain).result(), int)
     assert_type(client.result(run_id, checkout), list[str])
     assert_type(list(client.runs.iterate()), list[Run])

@@ -7,23 +7,17 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from typing import TYPE_CHECKING, Any, Generic, Never, TypeVar, Unpack, overload
 from uuid import UUID
 
+from holdfast.client import reading
 from holdfast.client.approvals import Approvals
 from holdfast.client.control import cancel_run, pause_run, resume_run, terminate_run
 from holdfast.client.messaging import Signal, send_signal, send_update
 from holdfast.client.naming import known_run_id
 from holdfast.client.outcomes import Restorer, wait_for_result
-from holdfast.client.reading import (
-    follow_log,
-    get_run,
-    get_values,
-    read_log,
-    watch_steps,
-    watch_value,
-)
 from holdfast.client.rescheduling import RescheduleOptions, reschedule_run
 from holdfast.client.run import Run
 from holdfast.client.session import Session
 from holdfast.client.streams import (
+    ItemOptions,
     StreamOptions,
     follow_chain,
     follow_stream,
@@ -144,7 +138,7 @@ class RunHandle(Generic[Out_co]):
         print(run.state)
         ```
         """
-        return await self._found(get_run(self._session, self._run, self._workflow))
+        return await self._found(reading.get_run(self._session, self._run, self._workflow))
 
     async def _found(self, answer: Awaitable[T]) -> T:
         """Let RunNotFound say that the caller's transaction may not be committed."""
@@ -274,7 +268,7 @@ class RunHandle(Generic[Out_co]):
         types = [entry.event.type for entry in await handle.log()]
         ```
         """
-        return await self._found(read_log(self._session, self._run, from_index))
+        return await self._found(reading.read_log(self._session, self._run, from_index))
 
     def follow_log(self, from_index: int = 0) -> AsyncIterator[LoggedEvent]:
         """Iterate over the run's log as it grows, to its end; see `Runs.follow_log`.
@@ -284,7 +278,7 @@ class RunHandle(Generic[Out_co]):
             print(entry.event.type)
         ```
         """
-        return follow_log(self._session, self._run, from_index)
+        return reading.follow_log(self._session, self._run, from_index)
 
     async def values(self) -> dict[str, JSON]:
         """Return the newest value of each name that the run has set.
@@ -293,7 +287,7 @@ class RunHandle(Generic[Out_co]):
         progress = (await handle.values()).get("progress")
         ```
         """
-        return await self._found(get_values(self._session, self._run))
+        return await self._found(reading.get_values(self._session, self._run))
 
     @overload
     def stream(self, name: str, *, type: builtins.type[T], after: int = 0) -> AsyncGenerator[T]: ...
@@ -311,6 +305,14 @@ class RunHandle(Generic[Out_co]):
         """
         return stream_values(self._session, self._run, name, type, after)
 
+    @overload
+    def stream_items(
+        self, name: str, *, type: builtins.type[T], **options: Unpack[ItemOptions]
+    ) -> AsyncGenerator[StreamItem[T]]: ...
+    @overload
+    def stream_items(
+        self, name: str, *, type: None = None, **options: Unpack[ItemOptions]
+    ) -> AsyncGenerator[StreamItem[JSON]]: ...
     @overload
     def stream_items(
         self, name: str, *, type: builtins.type[T], **options: Unpack[StreamOptions]
@@ -374,7 +376,7 @@ class RunHandle(Generic[Out_co]):
             print(progress)
         ```
         """
-        return watch_value(self._session, self._run, name)
+        return reading.watch_value(self._session, self._run, name)
 
     def watch_steps(self) -> AsyncIterator[builtins.list[StepProgress]]:
         """Iterate over the steps of a flow's run, as they change; see `Runs.watch_steps`.
@@ -384,7 +386,7 @@ class RunHandle(Generic[Out_co]):
             print(sum(step.has_ended for step in steps), "of", len(steps))
         ```
         """
-        return watch_steps(self._session, self._run)
+        return reading.watch_steps(self._session, self._run)
 
 
 def follow_items(

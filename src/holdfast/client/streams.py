@@ -45,7 +45,20 @@ _BEYOND: Final = 2**62  # an offset, where nothing is read but the fate of write
 _FATE_SECONDS: Final = 0.05  # the same, while the end of a stream depends on the end of a step
 
 
-class StreamOptions(TypedDict, total=False):
+class StreamPlace(TypedDict, total=False):
+    """Where reading a stream begins, and what is read of attempts that do not count."""
+
+    after: int
+    attempts: Attempts
+
+
+class ItemOptions(StreamPlace, total=False):
+    """`StreamOptions` with which no `Restarted` comes."""
+
+    restarts: Literal[False]
+
+
+class StreamOptions(StreamPlace, total=False):
     """What is read of a stream.
 
     - `after`: an offset; what comes after it is read. With that of the last item, a reader
@@ -54,8 +67,6 @@ class StreamOptions(TypedDict, total=False):
     - `restarts`: yield a `Restarted` if some of what was read does not count any more.
     """
 
-    after: int
-    attempts: Attempts
     restarts: bool
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Unpack, overload
 from holdfast.client.handle import RunHandle
 from holdfast.client.rescheduling import RescheduleOptions
 from holdfast.client.run import Run
-from holdfast.client.streams import StreamOptions
+from holdfast.client.streams import ItemOptions, StreamOptions
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.flow_progress import StepProgress
 from holdfast.sync.base import SyncHandleBase
@@ -121,6 +121,14 @@ class SyncRunHandle(SyncHandleBase[Out_co], of=RunHandle):
         """
         return self._portal.iterate(self._target.stream(name, type=type, after=after))
 
+    @overload
+    def stream_items(
+        self, name: str, *, type: builtins.type[T], **options: Unpack[ItemOptions]
+    ) -> Generator[StreamItem[T]]: ...
+    @overload
+    def stream_items(
+        self, name: str, *, type: None = None, **options: Unpack[ItemOptions]
+    ) -> Generator[StreamItem[JSON]]: ...
     @overload
     def stream_items(
         self, name: str, *, type: builtins.type[T], **options: Unpack[StreamOptions]
