@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -42,8 +42,8 @@ class Retry:
     max: Duration = "60s"
     factor: float = 2.0
     jitter: float = 0.2
-    should_retry: Callable[[BaseException], bool | Awaitable[bool]] | None = None
-    delay: Callable[[BaseException], Duration | None] | None = None
+    should_retry: Callable[[Exception], bool | Awaitable[bool]] | None = None
+    delay: Callable[[Exception], Duration | None] | None = None
     base_seconds: float = field(init=False, repr=False, compare=False)
     max_seconds: float = field(init=False, repr=False, compare=False)
 
@@ -74,14 +74,15 @@ class Retry:
 
         For an async `should_retry`, return an awaitable of that.
         """
-        return self.should_retry is None or self.should_retry(error)
+        # Code that raises another BaseException is rare; its functions are asked about it as well.
+        return self.should_retry is None or self.should_retry(cast("Exception", error))
 
     def asked_seconds(self, error: BaseException) -> float | None:
         """Return the pause that the error asks for in seconds, None for the policy's own.
 
         Raises ConfigurationError if `delay` returns something that is not a length of time.
         """
-        asked = None if self.delay is None else self.delay(error)
+        asked = None if self.delay is None else self.delay(cast("Exception", error))
         return None if asked is None else seconds(asked)
 
     def delay_seconds(self, attempt: int, random: Callable[[], float]) -> float:

@@ -1,10 +1,13 @@
 """Type checkers see through steps, workflows and flows, and refuse wrong calls."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.docs.blocks import read_blocks
 
 ROOT = Path(__file__).parents[2]
 CASES = ["tests/unit/typing_cases.py", "tests/unit/flows/typing_cases.py"]
@@ -16,5 +19,28 @@ def test_a_checker_infers_what_the_cases_say(checker: list[str]) -> None:
     pytest.importorskip(checker[0])
     done = subprocess.run(
         [sys.executable, "-m", *checker, *CASES], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "checker",
+    [["mypy", "--strict"], ["pyright", "--pythonpath", sys.executable]],
+    ids=["mypy", "pyright"],
+)
+def test_the_programs_of_the_skill_have_right_types(checker: list[str], tmp_path: Path) -> None:
+    pytest.importorskip(checker[0])
+    programs = [each for each in read_blocks(ROOT / "docs" / "skill.md") if each.file is not None]
+    for each in programs:
+        (tmp_path / str(each.file)).write_text(each.text)
+    files = [str(each.file) for each in programs]
+    assert "shop.py" in files
+    done = subprocess.run(
+        [sys.executable, "-m", *checker, *files],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -39,6 +39,27 @@ def halved(x: int) -> float:
     return x / 2
 
 
+def may_help(error: Exception) -> bool:
+    return True
+
+
+async def will_help(error: BaseException) -> bool:
+    return True
+
+
+def pause(error: Exception) -> float | None:
+    return None
+
+
+def of_connections(error: ConnectionError) -> bool:
+    return True
+
+
+Retry(should_retry=may_help, delay=pause)
+Retry(should_retry=will_help, delay=lambda error: 3 if isinstance(error, OSError) else None)
+Retry(should_retry=of_connections)  # type: ignore[arg-type]
+
+
 @app.step
 async def boxed(x: T) -> list[T]:
     return [x]

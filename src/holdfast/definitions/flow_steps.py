@@ -73,7 +73,7 @@ class FlowStepOptions(TypedDict, total=False):
     """Attempt n + 1 begins `base_delay * 2**n` after attempt n has failed."""
     jitter: float
     """That pause is up to so many times itself shorter or longer: 0 to 1, in hundredths."""
-    should_retry: Callable[[BaseException], bool | Awaitable[bool]] | None
+    should_retry: Callable[[Exception], bool | Awaitable[bool]] | None
     """Called with the error of an attempt, on its worker, or awaited; False: no further attempt."""
     timeout: Duration | None
     """How long one attempt may take."""
