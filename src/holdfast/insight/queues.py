@@ -14,16 +14,26 @@ _UNCONSUMED_MICROS: Final = 30 * 1_000_000
 _PILED_UP_MICROS: Final = 300 * 1_000_000
 _MOST: Final = 1_000  # counts end here
 _NAMED: Final = 5
+_REMEDY: Final = (
+    "start consumers, or more of them, for what piles up; look at the errors of dead letters, and "
+    "move them back when the cause is gone"
+)
 
 
 async def check_queues(store: Store) -> Finding:
-    """Name the message queues that nobody empties, and those that have dead letters."""
+    """Name message queues that nobody empties, have dead letters, or are consumed and missing."""
     counted = await store.queue_metrics(limit=_MOST)
     now = await store.now()
     queues = await store.list_queues()
+    names = {info.settings.name for info in queues}
     paused = {info.settings.name for info in queues if info.is_paused}
-    served = await _consumed(store, now) | {info.settings.dead_letters for info in queues}
+    consumed, all_say = await _consumed(store, now)
+    missing = sorted(consumed - names)
+    served = (consumed if all_say else names) | {info.settings.dead_letters for info in queues}
     problems = [
+        f"{name}: a live worker consumes it, and there is no such queue" for name in missing
+    ]
+    problems += [
         problem
         for each in counted
         if (problem := _problem(each, now, each.name in paused, each.name in served))
@@ -32,23 +42,21 @@ async def check_queues(store: Store) -> Finding:
         return Finding("message queues", "ok", f"{several(len(counted), 'queue')}; none piles up")
     named = "; ".join(problems[:_NAMED])
     more = len(problems) - _NAMED
+    remedies = [f"create what is missing: `holdfast queue create {missing[0]}`"] if missing else []
+    if len(problems) > len(missing):
+        remedies.append(_REMEDY)
     return Finding(
         "message queues",
         "warn",
         named + (f"; and {several(more, 'other queue')}" if more > 0 else ""),
-        "start consumers, or more of them, for what piles up; look at the errors of dead letters, "
-        "and move them back when the cause is gone",
+        "; ".join(remedies),
     )
 
 
-async def _consumed(store: Store, now: int) -> set[str | None]:
-    """Return the queues that live workers consume; all, if one of them does not say which."""
-    consumed = set[str | None]()
-    for worker in live_workers(await store.list_workers(), now):
-        if worker.consumes is None:
-            return {info.settings.name for info in await store.list_queues()}
-        consumed.update(worker.consumes)
-    return consumed
+async def _consumed(store: Store, now: int) -> tuple[set[str], bool]:
+    """Return the queues that live workers say they consume, and if all of them say it."""
+    said = [worker.consumes for worker in live_workers(await store.list_workers(), now)]
+    return {name for each in said if each is not None for name in each}, None not in said
 
 
 def _problem(counted: QueueMetrics, now: int, is_paused: bool, is_served: bool) -> str | None:

@@ -679,9 +679,12 @@ async def test_doctor_names_a_queue_that_no_worker_consumes(
     await clock.advance(20)
     expected = "mail: 2 messages due, the oldest for 40.0 s, and no live worker consumes the queue"
     assert await problem() == expected
-    for queues in ((), ("parcels",)):
-        await ann.beat(consumes=queues)
-        assert await problem() == expected
+    await ann.beat(consumes=())
+    assert await problem() == expected
+    await ann.beat(consumes=("parcels",))
+    missing = "parcels: a live worker consumes it, and there is no such queue"
+    assert await problem() == f"{missing}; {expected}"
+    await mail.store.create_queue(QueueSettings(name="parcels"))
     for queues in (("mail", "parcels"), None):
         await ann.beat(consumes=queues)
         assert await problem() is None
@@ -689,6 +692,24 @@ async def test_doctor_names_a_queue_that_no_worker_consumes(
     assert await problem() == expected
     await mail.take(1)
     assert await problem() is None
+
+
+async def test_doctor_names_a_queue_that_is_consumed_and_missing(
+    mail: Mail, clock: Clock, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """Also beside a worker that does not say what it consumes; not if the worker is silent."""
+    await ann.beat(consumes=("letters", "mail"))
+    await bob.beat(consumes=None)
+    await mail.create()
+    found = await check_queues(mail.store)
+    assert found.level == "warn"
+    assert found.message == "letters: a live worker consumes it, and there is no such queue"
+    assert found.remedy == "create what is missing: `holdfast queue create letters`"
+    await mail.store.create_queue(QueueSettings(name="letters"))
+    assert (await check_queues(mail.store)).level == "ok"
+    await mail.store.delete_queue("letters")
+    await clock.advance(3600)
+    assert (await check_queues(mail.store)).level == "ok"
 
 
 async def test_doctor_expects_no_consumer_of_dead_letters(mail: Mail, clock: Clock) -> None:
