@@ -7,6 +7,7 @@ import contextlib
 import contextvars
 import gc
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -88,6 +89,34 @@ def test_a_socket_on_the_loop_is_refused() -> None:
             await running().sock_connect(connection, ("localhost", 1))
 
     assert "sock_connect" in str(Bench(flow).stuck)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_task_of_a_library_has_the_line_of_its_creator(depth: int) -> None:
+    """A client of HTTP connects in tasks of anyio; beside it, other tasks of the run wait."""
+
+    async def in_groups(depth: int) -> None:
+        async with anyio.create_task_group() as group:
+            if depth:
+                group.start_soon(in_groups, depth - 1)
+            else:
+                group.start_soon(asyncio.open_connection, "127.0.0.1", 1)
+
+    async def fetch() -> None:
+        await in_groups(depth)
+
+    async def flow(ctx: Context) -> None:
+        await asyncio.gather(work(1), fetch())
+
+    assert re.match(r"\S*test_guard\.py:\d+ in in_groups: loop\.\w+\(\) ", str(Bench(flow).stuck))
+
+
+def test_a_connection_of_anyio_has_the_line_of_the_code() -> None:
+    async def flow(ctx: Context) -> None:
+        await anyio.connect_tcp("127.0.0.1", 1)
+
+    stuck = str(Bench(flow).stuck)
+    assert re.match(r"\S*test_guard\.py:\d+ in flow: loop\.create_connection\(\) ", stuck)
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -35,7 +35,7 @@ from holdfast.runtime.loop.tasks import (
     forget_waiting,
     inner_coroutine,
 )
-from holdfast.runtime.loop.user_code import running_line
+from holdfast.runtime.loop.user_code import line_of_creator, running_line
 from holdfast.runtime.loop.watch import Watch
 
 _T = TypeVar("_T")
@@ -278,7 +278,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         if self.closing:
             return Evicted()
         if self.broken is None:
-            line = line or running_line()
+            line = line or running_line() or line_of_creator(self.tasks, current_task(self))
             at = "" if line is None else f"{line}: "
             text = f"{at}{what} inside a workflow: a replay could not repeat it; {way_out}"
             self.broken = DeterminismError(text, line=line)

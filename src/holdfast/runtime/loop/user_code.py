@@ -113,6 +113,18 @@ def line_of_task(tasks: Sequence[WorkflowTask[Any]], path: str) -> str | None:
     return None
 
 
+def line_of_creator(
+    tasks: Sequence[WorkflowTask[Any]], task: asyncio.Task[Any] | None
+) -> str | None:
+    """Return the line at which the code waits that created a library's task; None for none."""
+    scope = task.scope.parent if isinstance(task, WorkflowTask) else None
+    while scope is not None:
+        if (line := line_of_task(tasks, scope.path)) is not None:
+            return line
+        scope = scope.parent
+    return None
+
+
 def line_of_waiting(tasks: Sequence[WorkflowTask[Any]]) -> str | None:
     """Return the line at which the first task that is not done waits; None if it is not known."""
     open_tasks = (task for task in tasks if not task.done())
