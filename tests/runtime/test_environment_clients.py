@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from holdfast import App, Context, RunFailed
+from holdfast import App, Context
 from holdfast.client import Client
 from holdfast.database import resolve
-from holdfast.errors import ConfigurationError
 from holdfast.store import opening
 from holdfast.sync import SyncClient
 from holdfast.testing import Environment
+from holdfast.testing.exploring import exploration
 
 DATABASE = "postgresql://localhost:1/live"
 
@@ -115,7 +116,8 @@ async def test_the_test_itself_may_open_what_it_likes() -> None:
             await Client().open()
 
 
-async def test_a_synchronous_client_is_refused_with_a_way_out() -> None:
+def plainly() -> tuple[App, Any]:
+    """Return an app whose plain functions send and start, and its workflow."""
     plain = App("plain")
 
     @plain.lifespan
@@ -124,30 +126,46 @@ async def test_a_synchronous_client_is_refused_with_a_way_out() -> None:
             yield it
 
     @plain.workflow
-    async def nothing(ctx: Context) -> None: ...
+    async def print_plainly(ctx: Context, text: str) -> str:
+        return f"{text} on paper"
 
-    with pytest.raises(ConfigurationError, match=r"resource\.override"):
-        async with Environment(plain):
-            pass
-    with opened.override(SyncClient()):
-        async with Environment(plain) as env:
-            await env.run(nothing)
+    @plain.step
+    def send_plainly(text: str) -> None:
+        opened.get().queues.send("mails", text)
+        opened.get().start(print_plainly, text, key=text)
 
-
-async def test_a_synchronous_client_of_a_step_is_refused_too() -> None:
-    plain = App("plain")
-
-    @plain.step(retry=None)
-    def send_plainly() -> None:
-        with SyncClient() as opened:
-            opened.queues.create("mails")
+    @plain.activity
+    def send_by_its_own(text: str) -> None:
+        with SyncClient(DATABASE) as it:
+            it.queues.send("mails", text)
 
     @plain.workflow
-    async def sending(ctx: Context) -> None:
-        await send_plainly()
+    async def sending(ctx: Context) -> str:
+        await ctx.sleep("1d")
+        await send_plainly("letter")
+        await ctx.sleep("1d")
+        await send_by_its_own("card")
+        return "sent"
 
+    return plain, sending
+
+
+async def test_synchronous_clients_reach_the_test_too() -> None:
+    plain, sending = plainly()
     async with Environment(plain) as env:
-        with pytest.raises(RunFailed, match="SyncClient"):
-            await env.run(sending)
-        env.replace(send_plainly, lambda: None)
-        await env.run(sending)
+        await env.client.queues.create("mails")
+        assert await env.run(sending) == "sent"
+        printed = env.client.handle(("plain/print_plainly", "letter"))
+        assert await env.result(printed) == "letter on paper"
+        assert sorted(await texts(env)) == ["card", "letter"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_synchronous_clients_work_in_a_drawn_order(seed: int) -> None:
+    """Plain functions are called on the test's own thread then."""
+    plain, sending = plainly()
+    plan = next(itertools.islice(exploration(seeds=5).plans(), seed, None))
+    async with Environment(plain, plan=plan) as env:
+        await env.client.queues.create("mails")
+        assert await env.run(sending) == "sent"
+        assert sorted(await texts(env)) == ["card", "letter"]

@@ -92,7 +92,7 @@ class Environment:
         self._options = options
         self._replaced: Replaced = {}
         line = cast("Store", Line(self.store, self._plan, self._kill, of_client=True))
-        self._stand_in = StandIn(line)
+        self._stand_in = StandIn(line, self.store)
         self._employ()
         self._client = _Client(store=line, app=app)
         self.client: Client = self._client

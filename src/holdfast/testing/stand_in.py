@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from holdfast.errors import ConfigurationError
 from holdfast.store.opening import STAND_IN
 from holdfast.store.port import Store
 
 
 class StandIn:
-    """Gives a store of one event loop to the clients that are opened there."""
+    """Gives the store of an environment to clients that are opened while it is given."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, line: Store, store: Store) -> None:
+        """Give the `line` to the store, which plans can cut, to clients on the test's own loop.
+
+        Those on another, as a SyncClient, get the store itself: any thread may call it.
+        """
+        self._line, self._store = line, store
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @contextmanager
@@ -29,12 +32,4 @@ class StandIn:
             STAND_IN.reset(before)
 
     def _get(self) -> Store:
-        """Return the store. Raises ConfigurationError on another event loop."""
-        if asyncio.get_running_loop() is not self._loop:
-            raise ConfigurationError(
-                "a SyncClient, or a client on an event loop of its own, cannot be opened by a "
-                "resource or a step in `Environment`: its calls would not reach the test. Replace "
-                "the resource, `with resource.override(…)` around the environment, or the step, "
-                "`environment.replace(step, …)`; or use `local(app, database)` in this test"
-            )
-        return self._store
+        return self._line if asyncio.get_running_loop() is self._loop else self._store
