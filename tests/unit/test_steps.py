@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.definitions.app import App
+from holdfast.definitions.signatures import Declared
 from holdfast.definitions.steps import Step, StepContext
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidName, PayloadError
 from holdfast.retry import Retry
@@ -199,8 +200,32 @@ def test_results_are_checked_and_restored() -> None:
     assert place.encode_result(Order(1)) == '{"id":1}'
     assert place.decode_result('{"id":1}') == Order(1)
     assert half.encode_result(1.5) == "1.5"
-    with pytest.raises(InvalidInput, match="result of place: Expected `object`, got `int`"):
+    with pytest.raises(
+        InvalidInput, match=r"result of place: Expected `object` \(Order\), got `int`"
+    ):
         place.encode_result(1)
+    with pytest.raises(
+        InvalidInput, match=r"result of place: Expected `int`, got `str` - at `\$\.id`"
+    ):
+        place.decode_result('{"id":""}')
+
+
+@pytest.mark.parametrize(
+    ("declared", "text", "says"),
+    [
+        (Order, "1", "Expected `object` (Order), got `int`"),
+        (list[Order], "[1]", "Expected `object`, got `int` - at `$[0]`"),
+        (dict, "1", "Expected `object`, got `int`"),
+        (int, "{}", "Expected `int`, got `object`"),
+        (Order | None, "1", "Expected `object | null`, got `int`"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_told_the_class(
+    declared: object, text: str, says: str
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Declared.of_type(declared, "input").decode(text)
+    assert str(refused.value) == f"input: {says}"
 
 
 def test_a_bad_type_is_refused_at_the_definition() -> None:

@@ -78,7 +78,7 @@ class Declared:
         try:
             return decode(text)
         except InvalidInput as error:
-            raise InvalidInput(f"{self.place}: {error}") from error.__cause__
+            raise self._misfit(error) from error.__cause__
 
     def fits(self, text: str | bytes | msgspec.Raw) -> bool:
         """Return True if JSON text can be decoded into the declared type."""
@@ -93,7 +93,14 @@ class Declared:
         try:
             return decode(text)
         except InvalidInput as error:
-            raise InvalidInput(f"{self.place}: {error}") from error.__cause__
+            raise self._misfit(error) from error.__cause__
+
+    def _misfit(self, error: InvalidInput) -> InvalidInput:
+        """Return an error with the place, and with the class that msgspec calls an object."""
+        text, kind = str(error), self._annotation
+        if isinstance(kind, type) and kind is not dict and " - at " not in text:
+            text = text.replace("Expected `object`", f"Expected `object` ({kind.__name__})")
+        return InvalidInput(f"{self.place}: {text}")
 
     def encode(self, value: object) -> str:
         """Encode a value that must fit the declared type.
