@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.codec import encode
 from holdfast.definitions.activities import Activity
+from holdfast.definitions.caller import current_caller
 from holdfast.definitions.limiting import Limiting
 from holdfast.definitions.limits import Concurrency, Rates
 from holdfast.definitions.signatures import Signature
@@ -31,9 +32,10 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 class Job(Workflow[Mapping[str, object], R_co], Generic[P, R_co]):
     """A step or an activity that is a workflow as well: its runs make one call of it.
 
-    `definition` is the step or the activity. Calling a job in a workflow calls that, durably;
-    anywhere else the call is an ordinary one. The input of a run is an object of the arguments by
-    name. Those that the caller leaves out are not in it: the function's own defaults count.
+    `definition` is the step or the activity. Calling a job in a workflow calls that, durably; if
+    the job has limits, it starts a child run, which they concern. Anywhere else the call is an
+    ordinary one. The input of a run is an object of the arguments by name. Those that the caller
+    leaves out are not in it: the function's own defaults count.
     """
 
     def __init__(
@@ -62,8 +64,12 @@ class Job(Workflow[Mapping[str, object], R_co], Generic[P, R_co]):
     def __call__(  # type: ignore[override]  # a call of the function, not a child run
         self, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[object, None, R_co]:
-        """Call the step or the activity."""
-        return self.definition(*args, **kwargs)
+        """Call the step or the activity; in a workflow, start a child run if the job has limits."""
+        caller = current_caller()
+        if caller is None or not self.registry.limits.get(("workflow", self.full_name)):
+            return self.definition(*args, **kwargs)
+        given = self.definition.signature.by_name(args, kwargs)
+        return caller.call_startable(self, (self._arguments(**given),), {})
 
     def encode_input(self, value: object = None) -> str:
         """Encode arguments: a tuple of them in their order, or an object of them by name.
@@ -209,6 +215,7 @@ class Jobs(Limiting):
 
         A start takes the function's arguments: `await client.start(job, *args)`. In a workflow it
         is a step; above `@app.activity` it is that activity, whose queue its runs have by default.
+        With `concurrency` or `rate` it is a child run there, so that they hold for all its calls.
         `name`, `retry` and `timeout` are those of `app.step`, and are given there to what is a step
         or an activity already. The other options are those of `app.workflow`: `run_timeout` limits
         the whole run, with all attempts. Raises ConfigurationError for a function or options that

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -14,9 +15,9 @@ import httpx
 import pytest
 from tests.databases import DatabaseServer
 
-from holdfast import App, Context, Retry, Singleton, current_step
+from holdfast import App, Context, Limit, Retry, Singleton, current_step
 from holdfast.client import Client
-from holdfast.errors import ConfigurationError, InvalidInput, RunActive, RunFailed
+from holdfast.errors import CallFailed, ConfigurationError, InvalidInput, RunActive, RunFailed
 from holdfast.server import Server
 from holdfast.server.access import KeyAccess
 from holdfast.store.port import Store
@@ -195,6 +196,49 @@ async def test_limits_and_rules_hold_for_jobs(store: Store, client: Client, desk
         handles = await client.start_many(desk.alone, [(number,) for number in range(5)])
         assert [await each.result("60s") for each in handles] == list(range(5))
     assert desk.most_at_once == 1
+
+
+@pytest.mark.parametrize("kind", ["step", "activity"])
+async def test_limits_of_a_job_hold_for_its_calls_in_workflows(
+    store: Store, client: Client, kind: str
+) -> None:
+    """Also beside runs that are started of it, and for each value of a key."""
+    app, busy, most = App("limited"), Counter[str](), Counter[str]()
+
+    async def ask(partner: str, number: int = 0, *, late: bool = False) -> str:
+        busy[partner] += 1
+        busy["all"] += 1
+        for each in (partner, "all"):
+            most[each] = max(busy[each], most[each])
+        await asyncio.sleep(0.02)
+        busy[partner] -= 1
+        busy["all"] -= 1
+        if number < 0:
+            raise ValueError(f"{number} for {partner}")
+        return f"{partner} {number} {late}"
+
+    fn: Any = ask if kind == "step" else app.activity(retry=Retry.NEVER)(ask)
+    own: Any = {"retry": Retry.NEVER} if kind == "step" else {}
+    job: Any = app.job(concurrency=[Limit(1, key="input.partner"), Limit(2)], **own)(fn)
+
+    @app.workflow
+    async def crowd(ctx: Context) -> list[Any]:
+        calls = [job(partner, number) for partner in "abc" for number in range(2)]
+        calls += [job(partner="d", late=True), job("d")]
+        with pytest.raises(CallFailed, match="-1 for e"):
+            await job("e", number=-1)
+        with pytest.raises(TypeError, match="missing a required argument"):
+            await job()
+        return await asyncio.gather(*calls)
+
+    async with working(app, store):
+        handles = await client.start_many(job, [(partner, 7) for partner in "abc"])
+        found = await client.run(crowd, wait="60s")
+        assert [await each.result("60s") for each in handles] == [f"{p} 7 False" for p in "abc"]
+    assert found == [f"{p} {n} False" for p in "abc" for n in range(2)] + ["d 0 True", "d 0 False"]
+    assert most.pop("all") == 2
+    assert set(most.values()) == {1}
+    assert await job("f") == "f 0 False", "outside of a workflow the call is an ordinary one"
 
 
 async def test_what_a_job_does_not_take_is_refused_before_a_run_exists(
