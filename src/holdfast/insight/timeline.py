@@ -393,11 +393,5 @@ class _Calls:
             started_at = span.started_at
             if started_at is None and attempts == 1:
                 started_at = number_of(details or {}, "started_at") or None
-            self._spans[index] = replace(
-                span,
-                ended_at=event.at,
-                outcome=outcome,
-                note=note,
-                attempts=attempts,
-                started_at=started_at,
-            )
+            ended = replace(span, ended_at=event.at, outcome=outcome, note=note)
+            self._spans[index] = replace(ended, attempts=attempts, started_at=started_at)
