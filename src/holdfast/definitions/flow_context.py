@@ -44,7 +44,7 @@ class FlowStepContext(StepContext):
 
     @property
     def run_key(self) -> str | None:
-        """The key that the run was started with, None without one."""
+        """The key that the run was started with, None without one: a retry and a fork have none."""
         return self._task.run_key
 
     @property
