@@ -51,6 +51,7 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "fork_run": (REPLACEABLE,),
     "_copy_log": (REPLACEABLE,),
     "_forked_events": (events.STEP_ENDS, CONTROL),
+    "_open_child_calls": ({events.CHILD_COMPLETED, events.CHILD_FAILED, events.CHILD_CANCEL},),
     "_untried_events": (
         STOPPED_WORK,
         events.NAMED_BY_CALLERS,

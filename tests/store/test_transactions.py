@@ -859,6 +859,11 @@ async def test_a_statement_that_is_under_way_at_the_end_fails_the_attempt(scene:
         with pytest.raises(RunFailed, match="another operation is in progress"):
             await client.run(stay, 4)
     await asyncio.gather(*tasks, return_exceptions=True)
+    # A cancel that comes before the statement begins does not end it.
+    await scene.watcher.connection.execute(
+        "select pg_terminate_backend(pid) from pg_stat_activity "
+        "where datname = current_database() and query = 'select pg_sleep(60)'"
+    )
     assert (calls, await rooms(scene)) == ([1, 2], [])
 
 
