@@ -123,12 +123,7 @@ returns void
 language plpgsql
 as $$
 begin
-    perform from (
-        select distinct u.run_id from unnest(p_run_ids) as u (run_id) order by u.run_id
-    ) as u
-    cross join lateral (
-        select from holdfast.runs r where r.run_id = u.run_id for no key update
-    ) as r;
+    perform holdfast._lock_runs(p_run_ids);
     perform holdfast._set_attributes(p_run_ids, p_details);
 end $$;
 

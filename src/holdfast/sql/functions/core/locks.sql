@@ -46,8 +46,8 @@ begin
 end $$;
 
 -- Lock rows of runs by run_id, for a change in a later statement, as in _lock_tasks: tags change
--- without the turn row. Called by _end_runs, move_to_build, reschedule_runs and
--- _take_over_children.
+-- without the turn row. Called by _end_runs, move_to_build, reschedule_runs,
+-- _set_attributes_of_code and _take_over_children.
 create or replace function holdfast._lock_runs(p_run_ids uuid[]) returns void
 language plpgsql
 as $$
