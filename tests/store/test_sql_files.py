@@ -160,6 +160,7 @@ def test_heads_name_the_functions_that_call() -> None:
 
 # What is changed by its place, with no lock of its row before, and why that is right.
 IN_PLACE = {
+    ("_end_runs", "runs"): "it counts what it changed, and changes all again under their locks",
     ("_start_later", "tasks"): "this transaction has made them",
     ("_withdraw_approvals", "tasks"): "who changes an approval has locked the turn row",
     ("_end_linear_step", "tasks"): "locked when it was found, in a statement before",

@@ -15,49 +15,55 @@ create or replace function holdfast._end_runs(
 language plpgsql
 as $$
 declare
-    v_freed record;
+    v_closed record;
 begin
     if cardinality(p_run_ids) = 1 and cardinality(p_skipped) = 0 then
         select e.notices, e.children into notices, children
         from holdfast._end_run(p_now, p_run_ids[1], p_statuses[1], p_outputs[1], p_errors[1]) as e;
         return;
     end if;
-    perform holdfast._lock_runs(array(
-        select u.run_id from unnest(p_run_ids) as u (run_id) where u.run_id <> all (p_skipped)));
-    with ended as materialized (
-        select u.run_id, u.status, u.output, u.error, t.started_at
-        from unnest(p_run_ids, p_statuses, p_outputs, p_errors) as u (run_id, status, output, error)
-        cross join lateral (
-            select t.started_at from holdfast.tasks t
-            where t.run_id = u.run_id and t.key = '' limit 1
-        ) as t
-        where u.run_id <> all (p_skipped)
-        order by u.run_id
-    ), done as (
-        -- By run: the rows of activities are not locked, and change their places.
-        delete from holdfast.tasks t where t.run_id = any (array(select e.run_id from ended e))
-    ), closed as (
-        update holdfast.runs r
-        set status = e.status, output = e.output, error = e.error,
-            started_at = e.started_at, completed_at = p_now, delete_after = p_now + r.retention
-        from ended e
-        cross join lateral (
-            select r.ctid from holdfast.runs r where r.run_id = e.run_id limit 1
-        ) as f
-        where r.ctid = f.ctid
-        returning r.run_id, r.parent_run_id, r.name, case
-            when r.status <> 'continued' then r.singleton_key end as singleton_key
-    )
-    select array_agg(c.run_id) filter (where c.parent_run_id is not null) as children,
-        array_agg(c.run_id) filter (where c.singleton_key is not null) as run_ids,
-        array_agg(c.name) filter (where c.singleton_key is not null) as names,
-        array_agg(c.singleton_key) filter (where c.singleton_key is not null) as keys
-    into v_freed
-    from closed c;
-    children := v_freed.children;
+    for v_try in 1 .. 2 loop
+        with ended as materialized (
+            select u.run_id, u.status, u.output, u.error, t.started_at
+            from unnest(p_run_ids, p_statuses, p_outputs, p_errors)
+                as u (run_id, status, output, error)
+            cross join lateral (
+                select t.started_at from holdfast.tasks t
+                where t.run_id = u.run_id and t.key = '' limit 1
+            ) as t
+            where u.run_id <> all (p_skipped)
+            order by u.run_id
+        ), closed as (
+            update holdfast.runs r
+            set status = e.status, output = e.output, error = e.error,
+                started_at = e.started_at, completed_at = p_now, delete_after = p_now + r.retention
+            from ended e
+            cross join lateral (
+                select r.ctid from holdfast.runs r where r.run_id = e.run_id limit 1
+            ) as f
+            where r.ctid = f.ctid
+            returning r.run_id, r.parent_run_id, r.name, case
+                when r.status <> 'continued' then r.singleton_key end as singleton_key
+        )
+        select array_agg(c.run_id) as run_ids, count(*) = (select count(*) from ended) as is_whole,
+            array_agg(c.run_id) filter (where c.parent_run_id is not null) as children,
+            array_agg(c.run_id) filter (where c.singleton_key is not null) as holders,
+            array_agg(c.name) filter (where c.singleton_key is not null) as names,
+            array_agg(c.singleton_key) filter (where c.singleton_key is not null) as keys
+        into v_closed
+        from closed c;
+        exit when v_closed.is_whole;
+        -- The row of a run whose tags were set at this moment has another place: again, for all.
+        perform holdfast._lock_runs(p_run_ids);
+    end loop;
+    children := v_closed.children;
 
     -- A statement later: who registered while the update waited for its lock is seen.
-    with told as (
+    with done as (
+        -- By run: the rows of activities are not locked, and change their places.
+        delete from holdfast.tasks t
+        where t.run_id = any (array(select unnest(v_closed.run_ids)))
+    ), told as (
         delete from holdfast.waiters w
         using unnest(p_run_ids, p_statuses, p_outputs) as u (run_id, status, output)
         cross join lateral (
@@ -70,9 +76,9 @@ begin
     )
     select array_agg(array[t.topic, t.payload] order by t.topic, t.run_id)
     into notices from told t;
-    if v_freed.run_ids is not null then
+    if v_closed.holders is not null then
         notices := notices || holdfast._free_singletons(
-            p_now, v_freed.run_ids, v_freed.names, v_freed.keys);
+            p_now, v_closed.holders, v_closed.names, v_closed.keys);
     end if;
 end $$;
 
