@@ -1,15 +1,20 @@
-"""What flows do not pay for: functions that are not called for each step."""
+"""What flows do not pay for: calls for each step, and comparisons of all with all."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 from hand import Hand
 
 pytestmark = pytest.mark.fresh_database
 
 RUNS = 20
+MANY = 200
+EVERY_HOUR = {"throttle_limit": 1, "throttle_period_seconds": 3600, "throttle_excess": "refuse"}
 
 
 @pytest.fixture
@@ -58,6 +63,82 @@ def test_steps_without_conditions_are_not_judged(hand: Hand) -> None:
     of_b = calls(hand, "select holdfast.complete_task(%s, 'b', 0, '2')", run_id)
     assert hand.run(run_id)["status"] == "completed"
     assert not {*of_a, *of_b} & {"_judge_steps", "_condition_met", "_count_elements"}
+
+
+def test_elements_whose_starts_a_rule_refuses_are_not_compared_with_each_other(hand: Hand) -> None:
+    hand.rows(
+        "select holdfast.declare_start_rules(array['leaf'], array[1], array[%s::json])",
+        json.dumps(EVERY_HOUR),
+    )
+    define(hand, {"slug": "m", "kind": "map", "runs": "leaf@1", "runs_kind": "workflow"})
+    assert start_of_many(hand, list(range(MANY))) < 10 * MANY
+    assert hand.value("select count(*) from holdfast.runs where name = 'leaf'") == 1
+
+
+def test_elements_that_flows_refuse_are_not_compared_with_each_other(hand: Hand) -> None:
+    hand.define("leaf")
+    hand.add("leaf", "all", [], step_type="map")
+    define(hand, {"slug": "m", "kind": "map", "runs": "leaf@1", "runs_kind": "flow"})
+    assert start_of_many(hand, list(range(MANY))) < 10 * MANY
+    assert hand.value("select count(*) from holdfast.runs where name = 'leaf'") == 0
+
+
+def test_steps_whose_conditions_do_not_hold_are_not_compared_with_each_other(hand: Hand) -> None:
+    define(hand, *({"slug": f"s{n}", "required": '{"a": 1}'} for n in range(MANY)))
+    assert start_of_many(hand, None) < 10 * MANY
+    assert hand.value("select status from holdfast.runs") == "completed"
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_elements_that_are_skipped_are_not_compared_with_each_other(
+    hand: Hand, is_run: bool
+) -> None:
+    hand.rows("select holdfast.create_flow('leaf', 1), holdfast.add_step('leaf', 's')")
+    what = {"runs": "leaf@1", "runs_kind": "flow"} if is_run else {}
+    define(hand, {"slug": "m", "kind": "map", "when_exhausted": "skip", **what})
+    hand.start("many", list(range(MANY)))
+    [task] = hand.work("leaf" if is_run else "many", 1)
+    failing = (task["run_id"], task["step_slug"], task["task_index"])
+    query = "select holdfast.fail_task(%s, %s, %s, 'no')"
+    assert comparisons(hand, query, *failing) < 10 * MANY
+    left = "select count(*) from holdfast.runs where status = 'running'"
+    assert hand.value(left) == 0
+
+
+def define(hand: Hand, *steps: dict[str, Any]) -> None:
+    """Define the flow `many`, whose steps are not tried again."""
+    shape = {"name": "many", "version": 1, "max_attempts": 1, "steps": steps}
+    hand.rows("select holdfast.ensure_flow('many', 1, 'h', %s::jsonb)", json.dumps(shape))
+
+
+def start_of_many(hand: Hand, value: object) -> int:
+    return comparisons(hand, "select holdfast.start_flow('many', %s::jsonb)", json.dumps(value))
+
+
+def comparisons(hand: Hand, query: str, *values: object) -> int:
+    """Return how many pairs of rows the joins within a call compared in vain."""
+    plans: list[Any] = []
+
+    def keep(notice: psycopg.errors.Diagnostic) -> None:
+        plans.append(json.loads((notice.message_primary or "").partition("plan:")[2]))
+
+    hand.connection.execute(
+        "load 'auto_explain'; set auto_explain.log_min_duration = 0;"
+        "set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;"
+        "set auto_explain.log_timing = off; set auto_explain.log_format = json;"
+        "set auto_explain.log_level = notice"
+    )
+    hand.connection.add_notice_handler(keep)
+    hand.rows(query, *values)
+    hand.connection.remove_notice_handler(keep)
+    hand.connection.execute("set auto_explain.log_min_duration = -1")
+    assert plans
+    return sum(in_vain(plan["Plan"]) for plan in plans)
+
+
+def in_vain(node: dict[str, Any]) -> int:
+    of_this = node.get("Rows Removed by Join Filter", 0) * node["Actual Loops"]
+    return int(of_this) + sum(in_vain(part) for part in node.get("Plans", ()))
 
 
 def end_checks(hand: Hand, runs: list[UUID], output: str, room: int = 0) -> dict[str, int]:

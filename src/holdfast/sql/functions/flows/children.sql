@@ -34,8 +34,8 @@ declare
 begin
     perform holdfast._lock_starts(v_shapes);
     for v_refused in
-        select r.* from holdfast._refused_starts(p_names, v_shapes, p_inputs) as r
-        order by p_parents[r.place], r.place
+        select r.* from holdfast._judge_starts(p_names, v_shapes, p_inputs) as r
+        where r.kind is not null order by p_parents[r.place], r.place
     loop
         v_places := v_places || v_refused.place;
         if not holdfast._has_run(p_run_ids[v_refused.place]) then
@@ -206,16 +206,16 @@ begin
         end if;
         perform holdfast._lock_starts(v_new.handlers);
         for v_begun in
-            select r.place is null as is_good, array_agg(u.place order by u.place) as places,
-                array_agg(json_build_object('kind', 'holdfast.errors.' || r.kind,
-                    'message', r.message) order by u.place) as errors
-            from unnest(v_new.parents, v_new.keys) with ordinality as u (parent, key, place)
+            select u.kind is null as is_good, array_agg(u.place order by u.place) as places,
+                array_agg(json_build_object('kind', 'holdfast.errors.' || u.kind,
+                    'message', u.message) order by u.place) as errors
+            from rows from (unnest(v_new.parents, v_new.keys), holdfast._judge_starts(
+                v_new.names, v_new.handlers, v_new.inputs))
+                as u (parent, key, place, kind, message)
             cross join lateral (  -- a start that a rule refused may have ended the flow's run
                 select from holdfast.tasks t where t.run_id = u.parent and t.key = u.key limit 1
             ) as t
-            left join holdfast._refused_starts(
-                v_new.names, v_new.handlers, v_new.inputs) as r on r.place = u.place
-            group by r.place is null order by r.place is null desc
+            group by u.kind is null order by u.kind is null desc
         loop
             v_notices := v_notices || case when v_begun.is_good
                 then holdfast._start_step_flows(p_now, v_begun.places, v_new.run_ids,
@@ -338,13 +338,14 @@ language plpgsql
 as $$
 declare
     v_children uuid[] := array(
-        select r.run_id
-        from unnest(p_tasks) as t
+        select c.run_id
+        from (select distinct t.run_id from unnest(p_tasks) as t) as r
         cross join lateral (
-            select r.run_id, r.parent_key, r.status from holdfast.runs r
-            where r.parent_run_id = t.run_id offset 0
-        ) as r
-        where r.parent_key = t.step_slug and r.status = 'running');
+            select c.run_id, c.parent_run_id, c.parent_key, c.status from holdfast.runs c
+            where c.parent_run_id = r.run_id offset 0
+        ) as c
+        join unnest(p_tasks) as t on t.run_id = c.parent_run_id and t.step_slug = c.parent_key
+        where c.status = 'running');
 begin
     return c.notices
     from holdfast._cancel(p_now, v_children, array_fill(

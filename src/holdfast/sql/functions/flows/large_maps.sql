@@ -70,9 +70,15 @@ begin
         where s.handler = e.handler and s.step_slug = e.step_slug and s.step_type = 'map' limit 1
     ) as s
     cross join lateral (
-        select from holdfast.deps d
-        join holdfast.steps g on g.handler = e.handler and g.step_slug = d.step_slug
-        where d.handler = e.handler and d.dep_slug = e.step_slug and g.step_type <> 'map' limit 1
+        select from (
+            select d.step_slug from holdfast.deps d
+            where d.handler = e.handler and d.dep_slug = e.step_slug offset 0
+        ) as d
+        cross join lateral (
+            select g.step_type from holdfast.steps g
+            where g.handler = e.handler and g.step_slug = d.step_slug limit 1
+        ) as g
+        where g.step_type <> 'map' limit 1
     ) as g
     cross join lateral (
         select count(*) as elements, sum(octet_length(x.output::text))::bigint as bytes
@@ -149,20 +155,28 @@ begin
         where s.handler = u.handler and s.step_slug = u.step_slug and s.deps_count > 1 limit 1
     ) as s
     cross join lateral (
-        select count(*) > 16 or bool_or(g.step_type = 'map' or g.runs is not null) as may_be_large
-        from holdfast.deps d
-        join holdfast.steps g on g.handler = d.handler and g.step_slug = d.dep_slug
-        where d.handler = u.handler and d.step_slug = u.step_slug and not d.is_implied
+        select array_agg(d.dep_slug) as slugs,
+            count(*) > 16 or bool_or(g.step_type = 'map' or g.runs is not null) as may_be_large
+        from (
+            select d.dep_slug from holdfast.deps d
+            where d.handler = u.handler and d.step_slug = u.step_slug and not d.is_implied offset 0
+        ) as d
+        cross join lateral (
+            select g.step_type, g.runs from holdfast.steps g
+            where g.handler = u.handler and g.step_slug = d.dep_slug limit 1
+        ) as g
     ) as m
     cross join lateral (
         select sum(coalesce(octet_length(t.output::text), (
             select sum(octet_length(coalesce(x.output, x.error)::text))
-            from holdfast.step_tasks x where x.run_id = u.run_id and x.step_slug = d.dep_slug
+            from holdfast.step_tasks x where x.run_id = u.run_id and x.step_slug = d.slug
             )))::bigint as bytes
-        from holdfast.deps d
-        join holdfast.step_states t on t.run_id = u.run_id and t.step_slug = d.dep_slug
-        where m.may_be_large and d.handler = u.handler and d.step_slug = u.step_slug
-            and not d.is_implied and t.status = 'completed'
+        from unnest(m.slugs) as d (slug)
+        cross join lateral (
+            select t.output, t.status from holdfast.step_states t
+            where t.run_id = u.run_id and t.step_slug = d.slug limit 1
+        ) as t
+        where m.may_be_large and t.status = 'completed'
     ) as x
     cross join lateral holdfast._step_options(u.handler, u.step_slug) as o
     where x.bytes > 1 << 28

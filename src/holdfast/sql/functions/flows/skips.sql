@@ -12,17 +12,18 @@ create or replace function holdfast._skip_steps(
     out ends holdfast._step_end[], out entries holdfast._flow_entry[], out notices text[]
 )
 language plpgsql
+set enable_hashjoin = on
 as $$
 begin
     perform holdfast._lock_step_tasks(
         array(select distinct s.run_id from unnest(p_steps) as s),
         array(select s.step_slug from unnest(p_steps) as s));
-    with recursive down as (  -- `place` is that of the step that failed, null for none
+    with recursive down as (  -- `place` is that of the step that failed, `own` of the step itself
         select s.run_id, s.handler, s.step_slug, s.outcome <> 'skipped' as cascades,
-            case s.outcome when 'failed' then s.place end as place, true as is_first
+            case s.outcome when 'failed' then s.place end as place, s.place as own
         from unnest(p_steps) with ordinality as s (run_id, handler, step_slug, outcome, place)
         union
-        select w.run_id, w.handler, d.step_slug, true, w.place, false
+        select w.run_id, w.handler, d.step_slug, true, w.place, null
         from down w
         cross join lateral (
             select d.step_slug from holdfast.deps d
@@ -38,7 +39,7 @@ begin
         ) is distinct from 'completed'
     ), chosen as materialized (
         select w.run_id, w.handler, w.step_slug, bool_or(w.cascades) as cascades,
-            bool_or(w.is_first) as is_first, min(w.place) as place, (
+            min(w.own) as own, min(w.place) as place, (
                 select t.status from holdfast.step_states t
                 where t.run_id = w.run_id and t.step_slug = w.step_slug
             ) is not distinct from 'skipped' as was_skipped
@@ -47,16 +48,12 @@ begin
         insert into holdfast.step_states as s (
             run_id, step_slug, status, skip_reason, error, ended_at)
         select c.run_id, c.step_slug,
-            case when c.is_first and c.place is not null then 'failed' else 'skipped' end,
-            case when not c.is_first then case when c.place is null
+            case when c.own is not null and c.place is not null then 'failed' else 'skipped' end,
+            case when c.own is null then case when c.place is null
                     then 'dependency_skipped' else 'dependency_failed' end
                 when c.place is null then p_reason end,
-            coalesce(e.error, p_errors[c.place]), p_now
+            coalesce(p_errors[c.own], p_errors[c.place]), p_now
         from chosen c
-        left join (
-            select s.run_id, s.step_slug, p_errors[s.place] as error
-            from unnest(p_steps) with ordinality as s (run_id, handler, step_slug, outcome, place)
-        ) as e on e.run_id = c.run_id and e.step_slug = c.step_slug
         order by c.run_id, c.step_slug
         on conflict (run_id, step_slug) do update
         set status = excluded.status, skip_reason = excluded.skip_reason, error = excluded.error,
@@ -67,12 +64,12 @@ begin
     )
     select coalesce(array_agg((c.run_id, c.handler, c.step_slug, case
                 when s.status = 'failed' then 'failed' when c.cascades then 'cascaded'
-                else 'skipped' end)::holdfast._step_end) filter (where c.is_first), '{}'),
+                else 'skipped' end)::holdfast._step_end) filter (where c.own is not null), '{}'),
         coalesce(array_agg((s.run_id,
             case s.status when 'failed' then 'FlowStepFailed' else 'FlowStepSkipped' end,
             s.step_slug, case s.status when 'failed' then json_build_object('error', s.error)
                 else json_build_object('reason', s.skip_reason) end)::holdfast._flow_entry
-            order by s.run_id, c.is_first desc, s.step_slug) filter (where not c.was_skipped), '{}')
+            order by s.run_id, c.own is null, s.step_slug) filter (where not c.was_skipped), '{}')
     into ends, entries
     from skipped s join chosen c on c.run_id = s.run_id and c.step_slug = s.step_slug;
     notices := holdfast._delete_step_tasks(
@@ -87,6 +84,7 @@ create or replace function holdfast._delete_step_tasks(
     p_now timestamptz, p_steps holdfast._flow_step[], p_reason text
 ) returns text[]
 language plpgsql
+set enable_hashjoin = on
 as $$
 declare
     v_notices text[];
@@ -94,10 +92,15 @@ declare
 begin
     with gone as (
         delete from holdfast.tasks t
-        using (select distinct s.run_id from unnest(p_steps) as s) as r
-        where t.run_id = r.run_id and t.kind in ('step', 'child') and exists (
-            select from unnest(p_steps) as s
-            where s.run_id = t.run_id and s.step_slug = split_part(t.key, ':', 1))
+        where t.ctid = any (array(
+            select k.tid
+            from (select distinct s.run_id from unnest(p_steps) as s) as r
+            cross join lateral (
+                select k.ctid as tid, k.run_id, split_part(k.key, ':', 1) as step_slug
+                from holdfast.tasks k
+                where k.run_id = r.run_id and k.kind in ('step', 'child') offset 0
+            ) as k
+            join unnest(p_steps) as s on s.run_id = k.run_id and s.step_slug = k.step_slug))
         returning t.worker, t.run_id, t.handler, t.key, t.kind
     )
     select array_agg(array['worker/' || g.worker, g.run_id || ' ' || g.key])

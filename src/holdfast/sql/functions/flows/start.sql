@@ -130,8 +130,8 @@ as $$
 declare
     v_refused record;
 begin
-    select r.* into v_refused from holdfast._refused_starts(p_flows, p_shapes, p_inputs) as r
-    order by r.place limit 1;
+    select r.* into v_refused from holdfast._judge_starts(p_flows, p_shapes, p_inputs) as r
+    where r.kind is not null order by r.place limit 1;
     if v_refused.kind = 'UnknownFlow' then
         raise sqlstate 'HF003' using message = v_refused.message;
     elsif found then
@@ -174,20 +174,21 @@ begin
         from unnest(p_flows) with ordinality as u (flow, place) order by u.place);
 end $$;
 
--- Return the starts that are refused, by their places from 1, and why: flows that do not exist, and
--- inputs over which a root step cannot map. Locks nothing. Called by _start_child_flows,
--- _check_shapes, _start_child_steps and _start_tick_flows.
-create or replace function holdfast._refused_starts(
+-- Return for each start, in their order from place 1, why it is refused, nulls if it is not: flows
+-- that do not exist, and inputs over which a root step cannot map. Locks nothing. Called by
+-- _start_child_flows, _check_shapes, _start_child_steps and _start_tick_flows.
+create or replace function holdfast._judge_starts(
     p_flows text[], p_shapes text[], p_inputs json[]
 ) returns table (place int, kind text, message text)
 language plpgsql stable
 as $$
 begin
     return query
-    select u.place::int, case when f.handler is null then 'UnknownFlow' else 'InvalidInput' end,
+    select u.place::int, case when f.handler is null then 'UnknownFlow'
+            when m.step_slug is not null then 'InvalidInput' end,
         case when f.handler is null then format('flow %s does not exist: start a worker that has '
-                'it, or run `holdfast flows compile`', u.flow)
-            else format('step %s of flow %s maps over the input, which must be an array, not %s',
+                'it, or run `holdfast flows compile`', coalesce(u.shape, u.flow))
+            when m.step_slug is not null then format('step %s of flow %s maps over the input, which must be an array, not %s',
                 m.step_slug, u.flow, coalesce(json_typeof(u.input), 'null')) end
     from unnest(p_flows, p_shapes, p_inputs) with ordinality as u (flow, shape, input, place)
     left join lateral (
@@ -195,10 +196,10 @@ begin
     ) as f on true
     left join lateral (
         select s.step_slug from holdfast.steps s
-        where s.handler = u.shape and s.deps_count = 0 and s.step_type = 'map' limit 1
+        where s.handler = u.shape and s.deps_count = 0 and s.step_type = 'map'
+            and coalesce(json_typeof(u.input), '') <> 'array' limit 1
     ) as m on true
-    where f.handler is null
-        or (m.step_slug is not null and coalesce(json_typeof(u.input), '') <> 'array');
+    order by u.place;
 end $$;
 
 -- Start runs of shapes that exist, top ones or children: the arrays are those of start_flows, and

@@ -223,9 +223,9 @@ begin
 end $$;
 
 -- Start runs of workflows that have rules, if the caller is not told of each: the arrays are those
--- of _start_runs. `created` are the ids that were new, `refused` those that a rule refused, and
--- `errors` say why, as they are recorded. `leads` are the runs that starts led to, of the ids in
--- `asked`. Notices are (topic, payload).
+-- of _start_runs. Runs with the same keys are started in the order given. `created` are the new
+-- ids. `errors` is parallel to the arrays: why a rule refused a run, as it is recorded, else null.
+-- `leads` are the runs that starts led to, of the ids in `asked`. Notices are (topic, payload).
 -- Locks: as _start_ruled, by name and keys; expects the turn rows of the parents locked. Called by
 -- _start_ruled_children, _start_ruled_steps and _start_ticks.
 create or replace function holdfast._start_ruled_runs(
@@ -234,8 +234,7 @@ create or replace function holdfast._start_ruled_runs(
     p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
     p_parents uuid[] default null, p_parent_keys text[] default null,
     p_parent_closes text[] default null,
-    out created uuid[], out refused uuid[], out errors json[], out asked uuid[],
-    out leads uuid[], out notices text[]
+    out created uuid[], out errors json[], out asked uuid[], out leads uuid[], out notices text[]
 )
 language plpgsql
 as $$
@@ -244,16 +243,15 @@ declare
     v_started record;
 begin
     created := '{}';
-    refused := '{}';
-    errors := '{}';
+    errors := array_fill(null::json, array[cardinality(p_run_ids)]);
     for v_new in
         select u.* from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
             p_priorities, p_visible_ats, p_timeouts, p_retentions, p_tags, p_headers, p_parents,
-            p_parent_keys, p_parent_closes)
+            p_parent_keys, p_parent_closes) with ordinality
             as u (run_id, name, input, version, key, queue, priority, visible_at, timeout,
-                retention, tags, headers, parent, parent_key, parent_close)
+                retention, tags, headers, parent, parent_key, parent_close, place)
         cross join lateral holdfast._rules_of(u.name, null) as r
-        order by holdfast._lock_order(u.name, u.input, r), u.run_id
+        order by holdfast._lock_order(u.name, u.input, r), u.place
     loop
         select * into v_started from holdfast._start_ruled(p_now, v_new.run_id, v_new.name,
             v_new.input, v_new.version, v_new.key, v_new.queue, v_new.priority,
@@ -265,8 +263,7 @@ begin
         if v_started.created then
             created := created || v_new.run_id;
         elsif v_started.refused is not null then
-            refused := refused || v_new.run_id;
-            errors := errors || json_build_object(
+            errors[v_new.place] := json_build_object(
                 'kind', 'holdfast.errors.' || case v_started.refused
                     when 'throttle' then 'StartThrottled' else 'RunActive' end,
                 'message', holdfast._refusal(v_new.name, v_started.refused, v_started.run_id,
@@ -298,10 +295,9 @@ begin
     created := v_started.created;
     notices := v_started.notices;
     for v_refused in
-        select u.parent, u.parent_key, f.run_id, f.error
-        from unnest(v_started.refused, v_started.errors) as f (run_id, error)
-        join unnest(p_run_ids, p_parents, p_parent_keys) as u (run_id, parent, parent_key)
-            on u.run_id = f.run_id
+        select u.* from unnest(p_run_ids, p_parents, p_parent_keys, v_started.errors)
+            as u (run_id, parent, parent_key, error)
+        where u.error is not null
         order by u.parent, u.parent_key
     loop
         notices := notices || holdfast._refuse_child(p_now, v_refused.parent,
@@ -328,13 +324,13 @@ begin
     select * into v_started from holdfast._start_ruled_runs(p_now, p_run_ids, p_names, p_inputs,
         p_versions, null, p_queues, p_priorities, p_visible_ats, p_timeouts, p_retentions, null,
         p_headers, p_parents, p_keys, array_fill('cancel'::text, array[cardinality(p_run_ids)]));
-    if cardinality(v_started.refused) = 0 then
+    select array_agg(u.parent) as parents, array_agg(u.key) as keys, array_agg(u.error) as errors
+    into v_refused
+    from unnest(p_parents, p_keys, v_started.errors) as u (parent, key, error)
+    where u.error is not null;
+    if v_refused.parents is null then
         return v_started.notices;
     end if;
-    select array_agg(u.parent) as parents, array_agg(u.key) as keys, array_agg(f.error) as errors
-    into v_refused
-    from unnest(v_started.refused, v_started.errors) as f (run_id, error)
-    join unnest(p_run_ids, p_parents, p_keys) as u (run_id, parent, key) on u.run_id = f.run_id;
     return v_started.notices || holdfast._end_child_steps(
         v_refused.parents, v_refused.keys, null, v_refused.errors, false);
 end $$;

@@ -68,7 +68,7 @@ begin
         if exists (
             select from holdfast.start_rules r where r.name = any (v_workflows.targets))
         then
-            select s.created, s.refused, s.errors, s.asked, s.leads
+            select s.created, s.errors, s.asked, s.leads
             into v_ruled from holdfast._start_ruled_runs(p_now, v_workflows.run_ids,
                 v_workflows.targets, v_workflows.inputs, v_workflows.versions, v_workflows.keys,
                 v_workflows.queues, v_workflows.priorities, v_workflows.start_ats,
@@ -79,8 +79,9 @@ begin
             v_leads := v_ruled.leads;
             select array_agg(n.schedule), array_agg(e.error ->> 'message')
             into v_excess, v_excess_errors
-            from unnest(v_ruled.refused, v_ruled.errors) as e (run_id, error)
-            join holdfast._starts_of(p_ticks) as n on n.run_id = e.run_id;
+            from unnest(v_workflows.run_ids, v_ruled.errors) as e (run_id, error)
+            join holdfast._starts_of(p_ticks) as n on n.run_id = e.run_id
+            where e.error is not null;
         else
             v_created := holdfast._start_runs(p_now, v_workflows.run_ids, v_workflows.targets,
                 v_workflows.inputs, v_workflows.versions, v_workflows.keys, v_workflows.queues,
@@ -156,7 +157,8 @@ begin
     end if;
     v_shapes := holdfast._lock_starts(v_new.flows);
     select array_agg(v_new.schedules[r.place]), array_agg(r.message) into refused, errors
-    from holdfast._refused_starts(v_new.flows, v_shapes, v_new.inputs) as r;
+    from holdfast._judge_starts(v_new.flows, v_shapes, v_new.inputs) as r
+    where r.kind is not null;
     select array_agg(u.run_id) as run_ids, array_agg(u.shape) as shapes,
         array_agg(u.input) as inputs, array_agg(u.key) as keys, array_agg(u.queue) as queues,
         array_agg(u.priority) as priorities, array_agg(u.timeout) as timeouts,
