@@ -426,6 +426,36 @@ async def test_a_run_that_waits_for_quiet_holds_its_key_until_a_delayed_start(
     assert (held.rule, held.run_id, held.until) == ("debounce", child.run_id, child.due_at)
 
 
+async def test_runs_of_steps_get_places_in_the_order_of_steps_and_elements(
+    flows: Flows, store: Store
+) -> None:
+    rules = StartRules(throttle_limit=3, throttle_period_seconds=60.0, throttle_excess="refuse")
+    await store.declare_start_rules([DeclaredRules("order", 1, rules)])
+    options: dict[str, Any] = {"tolerated_percent": 100, "max_attempts": 1}
+    maps = [mapped(slug, runs="order@1", runs_kind="workflow", **options) for slug in ("z", "a")]
+    await flows.define(*maps)
+    run_id = await flows.start(list(range(2)))
+    begun = [run.parent_key for run in (await store.list_runs(RunFilter(names=("order",)))).runs]
+    assert sorted(map(str, begun)) == ["a:0", "z:0", "z:1"]
+    assert [step.failed_tasks for step in (await flows.steps(run_id)).values()] == [0, 1]
+
+
+async def test_a_refused_run_that_ends_the_flow_comes_before_runs_of_flows(
+    flows: Flows, store: Store
+) -> None:
+    """No run begins that would be cancelled at once."""
+    await store.declare_start_rules(
+        [DeclaredRules("order", 1, StartRules(singleton_conflict="refuse"))]
+    )
+    await store.start_runs([NewRun(run_id=uuid4(), name="order")])
+    await store.ensure_flow(FlowShape(name="shop/inner", steps=(single("s"),)), "hash")
+    inner = StepShape(slug="a", runs="shop/inner@1", runs_kind="flow")
+    await flows.define(inner, run_step("b"))
+    run_id = await flows.start(1)
+    assert (await flows.error(run_id))["step"] == "b"
+    assert not (await store.list_runs(RunFilter(names=("shop/inner",)))).runs
+
+
 async def test_a_start_in_the_past_leaves_runs_their_time(flows: Flows, store: Store) -> None:
     await flows.define(run_step("a", timeout=5))
     run_id = await flows.start(1, start_at=await store.now() - 60 * SECOND)

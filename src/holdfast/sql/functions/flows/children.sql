@@ -115,11 +115,12 @@ begin
 end $$;
 
 -- Start the runs that are steps, or elements of maps, for tasks that are still there and not
--- paused, nor their flows: one for each attempt. It is given the element, or the output of what the
--- step depends on, or the input of the flow's run, and has the priority, the headers and the
--- retention of that. An attempt that is not the first begins after the pause that the step's
--- options say; none begins before the delayed start of the flow's run. If a flow does not exist or
--- refuses the input, the step's task fails for good. Returns (topic, payload) notices.
+-- paused, nor their flows: one for each attempt, in the order of the flows' runs, of their steps
+-- and of the elements, those of workflows before those of flows. It is given the element, or the
+-- output of what the step depends on, or the input of the flow's run, and has the priority, the
+-- headers and the retention of that. An attempt that is not the first begins after the pause that
+-- the step's options say; none begins before the delayed start of the flow's run. If a flow does
+-- not exist or refuses the input, the step's task fails for good. Returns (topic, payload) notices.
 -- Locks: expects the turn rows of the flows' runs, and of all that their ends concern, locked;
 -- flows' starts, shared; ids of runs. Called by _advance_flows and end_step_tasks, as the last that
 -- they do.
@@ -160,13 +161,15 @@ begin
                     as delay
             from unnest(p_tasks) as u
             cross join lateral (
-                select t.run_id, t.key, t.handler, t.attempts, t.queue, t.priority, t.payload
+                select t.run_id, t.key, t.handler, t.attempts, t.queue, t.priority, t.payload,
+                    nullif(split_part(t.key, ':', 2), '')::int as index
                 from holdfast.tasks t
                 where t.run_id = u.run_id and t.key = u.step_slug and t.kind = 'child'
                     and not t.paused limit 1
             ) as t
             cross join lateral (
-                select s.step_slug, s.runs, s.runs_kind, s.opt_timeout, s.opt_start_delay
+                select s.step_slug, s.step_index, s.runs, s.runs_kind, s.opt_timeout,
+                    s.opt_start_delay
                 from holdfast.steps s
                 where s.handler = t.handler and s.step_slug = split_part(t.key, ':', 1) limit 1
             ) as s
@@ -175,7 +178,7 @@ begin
                 where r.run_id = t.run_id limit 1
             ) as r
             cross join lateral holdfast._step_options(t.handler, s.step_slug) as o
-            order by run_id
+            order by s.runs_kind desc, t.run_id, s.step_index, t.index
         ) as c
         group by c.runs_kind order by c.runs_kind desc
     loop

@@ -67,8 +67,12 @@ def end_tasks(
     failed = _open_tasks(progress.tables, errors, is_open)
     failures = [_failure(progress, n, task, errors[n]) for n, task in failed.items()]
     skipped = _end_failures(progress, failures)
-    if progress.entries or progress.children:  # every end, retry and failure has an entry
+    children, progress.children = progress.children, []
+    if progress.entries:  # every end, retry and failure has one
         advance(progress, ends=end_large_maps(progress, [*ended, *skipped]))
+    if children:  # after the entries of this call
+        nesting = progress.tables.nesting
+        progress.notices += nesting.start(progress.tables, progress.now, children)
     retried = {failure.number for failure in failures if failure.retry_at is not None}
     return [
         "retried" if n in retried else "recorded" if n in completed or n in failed else "lost"

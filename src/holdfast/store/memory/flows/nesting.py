@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, get_args
 from uuid import UUID
 
 import msgspec
@@ -16,13 +17,14 @@ from holdfast.store.memory.flows.ends import end_tasks, error_line, retry_pause
 from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import known_step, place_of, shape_of, split_key
-from holdfast.store.memory.flows.starts import start_child_flow
+from holdfast.store.memory.flows.starts import begin_flows, with_shape
 from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.rows import Parent, TaskRow
+from holdfast.store.memory.start_rules import lock_order
 from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC, refusal
-from holdfast.types import NewRun, Notice, Status, StepShape, StepTaskEnd
+from holdfast.types import NewRun, Notice, RunKind, Status, StepShape, StepTaskEnd
 from holdfast.values.ids import keyed_run_id
 
 _RETRYABLE: Final[frozenset[Status]] = frozenset({"completed", "failed", "timed_out"})
@@ -49,36 +51,25 @@ class FlowNesting:
     def start(self, tables: Tables, now: int, tasks: list[tuple[UUID, str]]) -> list[Notice]:
         """Start a run for each task that is still there, and not paused, nor its flow.
 
-        Those of workflows come before those of flows. A task fails for good if its flow does not
-        exist or refuses the input, or if a rule refuses the start. A run that ends at once may end
-        the flow's run, whose other tasks are gone then.
+        The order is that of the flows' runs, of their steps and of the elements; where rules have
+        keys, `lock_order` comes before. A task fails for good if its flow does not exist or refuses
+        the input, or if a rule refuses the start. This may end the flow's run: runs of flows are
+        started for the tasks that are left when those of workflows were.
         """
         rows = [
             tables.tasks[place]
             for place in tasks
             if place in tables.tasks and not _hold_if_paused(tables, tables.tasks[place])
         ]
-        notices: list[Notice] = []
-        refused: list[StepTaskEnd] = []
-        for task in sorted(rows, key=lambda task: _shape(tables, task).runs_kind == "flow"):
-            if task.paused or (task.run_id, task.key) not in tables.tasks:
-                continue
-            new = _new_run(tables, now, task)
-            if new.delay_seconds and task.attempts == 1 and split_key(task.key)[1] is None:
-                task.started_at = now + to_micros(new.delay_seconds)  # a step begins with its run
-            use_payloads(tables, new.run_id, [new.input])
-            parent = Parent(task.run_id, task.key, "cancel")
-            if _shape(tables, task).runs_kind == "workflow":
-                started = start_free(tables, now, new, parent)
-                if started.refused is not None:
-                    refused.append(_refusal(task, refusal(new.name, started)))
-                notices.append(Notice(WORK_TOPIC, task.queue))
-                continue
-            try:
-                notices += start_child_flow(tables, now, new, parent)
-            except (UnknownFlow, InvalidInput) as error:
-                refused.append(_refusal(task, error))
-        return notices + _end_tasks(tables, now, refused)
+        places = {
+            (run_id, slug): number
+            for run_id in {task.run_id for task in rows}
+            for number, slug in enumerate(shape_of(tables, run_id).steps)
+        }
+        rows.sort(key=lambda t: (t.run_id, places[place_of(t)], split_key(t.key)[1] or 0))
+        return [
+            notice for kind in get_args(RunKind) for notice in _start_runs(tables, now, rows, kind)
+        ]
 
     def resume(self, tables: Tables, now: int, run_ids: list[UUID]) -> list[Notice]:
         """Start the runs of steps that became ready while the flow, or its run, was paused."""
@@ -91,6 +82,39 @@ class FlowNesting:
         for task in tasks:
             task.started_at = task.started_at or now
         return self.start(tables, now, [(task.run_id, task.key) for task in tasks])
+
+
+def _start_runs(tables: Tables, now: int, tasks: Sequence[TaskRow], kind: RunKind) -> list[Notice]:
+    """Start the runs of workflows, or of flows, then end the tasks whose starts were refused."""
+    due = [
+        (task, _new_run(tables, now, task))
+        for task in tasks
+        if (task.run_id, task.key) in tables.tasks
+        and not task.paused
+        and _shape(tables, task).runs_kind == kind
+    ]
+    if kind == "workflow":
+        due.sort(key=lambda each: lock_order(tables, each[1]))
+    notices: list[Notice] = []
+    flows: list[tuple[NewRun, Parent]] = []
+    refused: list[StepTaskEnd] = []
+    for task, new in due:
+        if new.delay_seconds and task.attempts == 1 and split_key(task.key)[1] is None:
+            task.started_at = now + to_micros(new.delay_seconds)  # a step begins with its run
+        use_payloads(tables, new.run_id, [new.input])
+        parent = Parent(task.run_id, task.key, "cancel")
+        if kind == "workflow":
+            started = start_free(tables, now, new, parent)
+            if started.created:
+                notices.append(Notice(WORK_TOPIC, task.queue))
+            else:
+                refused.append(_refusal(task, refusal(new.name, started)))
+            continue
+        try:
+            flows.append((with_shape(tables, new), parent))
+        except (UnknownFlow, InvalidInput) as error:
+            refused.append(_refusal(task, error))
+    return notices + begin_flows(tables, now, flows) + _end_tasks(tables, now, refused)
 
 
 def _hold_if_paused(tables: Tables, task: TaskRow) -> bool:

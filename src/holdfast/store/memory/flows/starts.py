@@ -27,10 +27,10 @@ def start_flows(
     """Start runs of flows; one that exists is left as it is."""
     for new in runs:  # version 0 is the newest
         check_run(msgspec.structs.replace(new, version=1))
-    named = [_with_shape(tables, new) for new in runs]
+    named = [with_shape(tables, new) for new in runs]
     _refuse_others(tables, named)
     created = {new.run_id: new for new in reversed(named) if new.run_id not in tables.runs}
-    notices = _begin(tables, now, list(created.values()))
+    notices = begin_flows(tables, now, [(new, None) for new in created.values()])
     answers: list[StartedRun] = []
     for new in named:
         status = tables.runs[new.run_id].status
@@ -46,16 +46,16 @@ def start_child_flow(tables: Tables, now: int, new: NewRun, parent: Parent) -> l
 
     Raises UnknownFlow, and InvalidInput for an input over which a root step cannot map.
     """
-    return _begin(tables, now, [_with_shape(tables, new)], parent)
+    return begin_flows(tables, now, [(with_shape(tables, new), parent)])
 
 
-def _begin(
-    tables: Tables, now: int, runs: Sequence[NewRun], parent: Parent | None = None
+def begin_flows(
+    tables: Tables, now: int, runs: Sequence[tuple[NewRun, Parent | None]]
 ) -> list[Notice]:
     """Insert runs, and advance them from their root steps."""
-    starts = {new.run_id: insert_flow(tables, now, new, parent) for new in runs}
+    starts = {new.run_id: insert_flow(tables, now, new, parent) for new, parent in runs}
     progress = Progress(tables, now)
-    advance(progress, ready=[root for new in runs for root in _roots(tables, new)])
+    advance(progress, ready=[root for new, _ in runs for root in _roots(tables, new)])
     for run_id, start in starts.items():
         if start != now:
             _start_later(tables, run_id, start - now)
@@ -69,7 +69,7 @@ def run_as_flow(
 
     Return None if the lease is lost, or if code of the run has run.
     """
-    new = _with_shape(tables, tables.runs[run_id].new)
+    new = with_shape(tables, tables.runs[run_id].new)
     turn = tables.tasks.get((run_id, TURN))
     if turn is None or (turn.kind, turn.worker, turn.lease_no) != ("workflow", worker_id, lease_no):
         return None
@@ -83,8 +83,11 @@ def run_as_flow(
     return progress.notices
 
 
-def _with_shape(tables: Tables, new: NewRun) -> NewRun:
-    """Return the run with the full name and the version of its shape."""
+def with_shape(tables: Tables, new: NewRun) -> NewRun:
+    """Return the run with the full name and the version of its shape.
+
+    Raises UnknownFlow, and InvalidInput for an input over which a root step cannot map.
+    """
     row = tables.shapes.get(f"{new.name}@{new.version}")
     if new.version == 0:
         row = newest_shape(tables, new.name)
