@@ -426,6 +426,27 @@ async def test_a_run_that_waits_for_quiet_holds_its_key_until_a_delayed_start(
     assert (held.rule, held.run_id, held.until) == ("debounce", child.run_id, child.due_at)
 
 
+async def test_the_delay_of_a_map_of_runs_counts_once_whatever_its_concurrency(
+    flows: Flows, store: Store, clock: Clock, bob: ManualWorker
+) -> None:
+    """An element whose turn comes before the delay is over waits for what is left of it."""
+    options: dict[str, Any] = {"concurrency": 1, "tolerated_count": 1, "start_delay": 60}
+    await flows.define(mapped("m", runs="order@1", runs_kind="workflow", **options))
+    run_id = await flows.start([1, 2, 3])
+    begun_at = (await get(store, run_id)).created_at
+    await clock.advance(20)
+    await store.cancel_runs([(await child_of(store, run_id, "m:0")).run_id])
+    assert (await child_of(store, run_id, "m:1")).due_at == begun_at + 60 * SECOND
+    await clock.advance(39)
+    assert await bob.claims() == []
+    await clock.advance(1)
+    (task,) = (await bob.claim()).tasks
+    await bob.commit(task, then=Finish("completed", output="1"))
+    last = await child_of(store, run_id, "m:2")
+    assert last.due_at is None
+    assert await bob.claims() == [last.run_id]
+
+
 async def test_runs_of_steps_get_places_in_the_order_of_steps_and_elements(
     flows: Flows, store: Store
 ) -> None:

@@ -155,9 +155,9 @@ begin
                     as input,
                 s.opt_timeout::float8 as timeout,
                 extract(epoch from r.retention)::float8 as retention, t.run_id as parent, t.key,
-                case t.attempts when 1 then coalesce(s.opt_start_delay, 0)
-                    else holdfast._step_pause(o.base_delay, t.attempts - 1, o.jitter)
-                    end::float8 + greatest(extract(epoch from r.due_at - p_now), 0)::float8
+                greatest(0, extract(epoch from greatest(m.began_at, r.due_at) - p_now)::float8
+                    + case t.attempts when 1 then coalesce(s.opt_start_delay, 0)
+                        else holdfast._step_pause(o.base_delay, t.attempts - 1, o.jitter) end)
                     as delay
             from unnest(p_tasks) as u
             cross join lateral (
@@ -177,6 +177,12 @@ begin
                 select r.headers, r.retention, r.due_at from holdfast.runs r
                 where r.run_id = t.run_id limit 1
             ) as r
+            cross join lateral (  -- a delay of elements counts from when their map began
+                select case when t.attempts = 1 and t.index >= 0 and s.opt_start_delay > 0 then (
+                    select x.started_at from holdfast.step_states x
+                    where x.run_id = t.run_id and x.step_slug = s.step_slug
+                ) else p_now end as began_at
+            ) as m
             cross join lateral holdfast._step_options(t.handler, s.step_slug) as o
             order by s.runs_kind desc, t.run_id, s.step_index, t.index
         ) as c

@@ -188,8 +188,9 @@ begin
             when m.step_slug is not null then 'InvalidInput' end,
         case when f.handler is null then format('flow %s does not exist: start a worker that has '
                 'it, or run `holdfast flows compile`', coalesce(u.shape, u.flow))
-            when m.step_slug is not null then format('step %s of flow %s maps over the input, which must be an array, not %s',
-                m.step_slug, u.flow, coalesce(json_typeof(u.input), 'null')) end
+            when m.step_slug is not null then format('step %s of flow %s maps over the input, '
+                'which must be an array, not %s', m.step_slug, u.flow,
+                coalesce(json_typeof(u.input), 'null')) end
     from unnest(p_flows, p_shapes, p_inputs) with ordinality as u (flow, shape, input, place)
     left join lateral (
         select f.handler from holdfast.flows f where f.handler = u.shape limit 1

@@ -16,7 +16,7 @@ from holdfast.store.memory.flows.always import cancel_flows
 from holdfast.store.memory.flows.ends import end_tasks, error_line, retry_pause
 from holdfast.store.memory.flows.inputs import step_output
 from holdfast.store.memory.flows.progress import Progress
-from holdfast.store.memory.flows.rows import known_step, place_of, shape_of, split_key
+from holdfast.store.memory.flows.rows import known_step, place_of, shape_of, split_key, step_row
 from holdfast.store.memory.flows.starts import begin_flows, with_shape
 from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.rows import Parent, TaskRow
@@ -213,10 +213,15 @@ def _input(tables: Tables, task: TaskRow) -> str:
 
 
 def _delay(tables: Tables, now: int, task: TaskRow) -> float:
-    """Return for how many seconds the run of an attempt waits before it begins."""
+    """Return for how many seconds the run of an attempt waits before it begins.
+
+    The delay of an element's first run counts from when its map began.
+    """
     step, flow = _shape(tables, task), shape_of(tables, task.run_id).shape
-    due_at = tables.runs[task.run_id].due_at  # of a delayed start
-    before = 0.0 if due_at is None else max(due_at - now, 0) / 1_000_000
-    if task.attempts == 1:
-        return before + (step.start_delay or 0)
-    return before + retry_pause(flow, step, task.attempts - 1)
+    began_at, delay = now, float(step.start_delay or 0)
+    if task.attempts > 1:
+        delay = retry_pause(flow, step, task.attempts - 1)
+    elif split_key(task.key)[1] is not None:
+        began_at = step_row(tables, place_of(task)).started_at or now
+    began_at = max(began_at, tables.runs[task.run_id].due_at or 0)  # of a delayed start
+    return max((began_at - now) / 1_000_000 + delay, 0.0)
