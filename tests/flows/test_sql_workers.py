@@ -534,3 +534,38 @@ def test_steps_that_a_limit_concerns_are_refused_and_not_lost(hand: Hand) -> Non
     assert [task["step_slug"] for task in hand.work("limited")] == ["one"]
     assert hand.complete(run_id, "one", 1) == "recorded"
     assert hand.run(run_id)["status"] == "completed"
+
+
+LOOP = """
+do $$
+declare
+    v_task holdfast.step_task_record;
+begin
+    select t.* into v_task from holdfast.start_tasks('line', array(
+        select m.msg_id from holdfast.read_with_poll('line', 60, 1, 0) as m
+    ), gen_random_uuid()) as t;
+    perform pg_sleep(0.2);
+    perform set_config('tests.now', clock_timestamp()::text, false);
+    perform {end};
+end $$
+"""
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "holdfast.fail_task(v_task.run_id, 'a', 0, 'no')",
+        "holdfast.complete_task(v_task.run_id, 'a', 0, '1')",
+    ],
+)
+def test_a_worker_that_loops_in_one_statement_counts_delays_from_each_end(
+    hand: Hand, end: str
+) -> None:
+    hand.rows("select holdfast.create_flow('line', 3, 30), holdfast.add_step('line', 'a')")
+    hand.rows("select holdfast.add_step('line', 'b', array['a'], start_delay => 60)")
+    hand.start("line", 1)
+    hand.connection.execute(LOOP.format(end=end).encode())
+    assert hand.value(
+        "select t.visible_at >= current_setting('tests.now')::timestamptz + interval '60 s' "
+        "from holdfast.tasks t where t.key <> ''"
+    )

@@ -35,7 +35,7 @@ begin
         end if;
         if holdfast._is_flow_turn(v_parent.run_id) then
             v_notices := v_notices
-                || holdfast._tell_flow(v_parent.run_id, v_parent.keys, v_parent.children);
+                || holdfast._tell_flow(p_now, v_parent.run_id, v_parent.keys, v_parent.children);
         elsif holdfast._append_block(
             p_now, v_parent.run_id, v_parent.types, v_parent.keys, v_parent.details) is not null
         then

@@ -84,7 +84,8 @@ return (
 );
 
 -- Return the engine's time as it is by now. holdfast.now() stands still while a statement runs,
--- also while one waits. Called by read_tasks, _lease_messages and _fail_illegible.
+-- also while one waits, and a worker in SQL may loop in one. Called by read_tasks, _lease_messages,
+-- _fail_illegible, complete_task, fail_task and requeue_stalled_tasks.
 create or replace function holdfast._clock() returns timestamptz
 language sql volatile
 return holdfast.now() + (clock_timestamp() - statement_timestamp());

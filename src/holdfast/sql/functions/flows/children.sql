@@ -231,7 +231,7 @@ begin
                     v_new.handlers, v_new.inputs, v_new.queues, v_new.priorities,
                     v_new.timeouts, v_new.retentions, v_new.headers, v_new.parents, v_new.keys,
                     v_new.delays)
-                else holdfast._end_child_steps(
+                else holdfast._end_child_steps(p_now,
                     array(select v_new.parents[p] from unnest(v_begun.places) as p),
                     array(select v_new.keys[p] from unnest(v_begun.places) as p),
                     null, v_begun.errors, false) end;
@@ -288,7 +288,8 @@ end $$;
 -- Locks: as end_step_tasks, whose turn rows are expected locked. Called by _tell_flow,
 -- _start_child_steps and _start_ruled_steps.
 create or replace function holdfast._end_child_steps(
-    p_run_ids uuid[], p_keys text[], p_outputs json[], p_errors json[], p_retryable boolean
+    p_now timestamptz, p_run_ids uuid[], p_keys text[], p_outputs json[], p_errors json[],
+    p_retryable boolean
 ) returns text[]
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
@@ -296,7 +297,7 @@ as $$
 begin
     return e.notices
     from holdfast.end_step_tasks('', p_run_ids, p_keys, null, p_outputs, p_errors,
-        array_fill(p_retryable, array[cardinality(p_keys)])) as e
+        array_fill(p_retryable, array[cardinality(p_keys)]), p_now => p_now) as e
     limit 1;
 end $$;
 
@@ -305,7 +306,7 @@ end $$;
 -- cancelled or terminated is not. Returns (topic, payload) notices.
 -- Locks: as _end_child_steps. Called by _tell_parents.
 create or replace function holdfast._tell_flow(
-    p_run_id uuid, p_keys text[], p_children uuid[]
+    p_now timestamptz, p_run_id uuid, p_keys text[], p_children uuid[]
 ) returns text[]
 language plpgsql
 as $$
@@ -331,8 +332,8 @@ begin
         ) as r
         group by 1 order by 1 desc
     loop
-        v_notices := v_notices || holdfast._end_child_steps(v_ends.run_ids, v_ends.keys,
-            v_ends.outputs, v_ends.errors, v_ends.is_retryable);
+        v_notices := v_notices || holdfast._end_child_steps(p_now, v_ends.run_ids,
+            v_ends.keys, v_ends.outputs, v_ends.errors, v_ends.is_retryable);
     end loop;
     return v_notices;
 end $$;

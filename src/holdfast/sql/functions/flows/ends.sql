@@ -69,7 +69,7 @@ end $$;
 -- once and returned as rows after the first, which speaks of the call. They have what a claimed
 -- task has, with the key and the headers that their run was started with. Elements of maps go in
 -- calls of their own: these do not wait for each other. With p_tell, the schema's name, the call
--- sends its notices itself if it can.
+-- sends its notices itself if it can. p_now is the moment of the ends, else that of the statement.
 --
 -- Refuses JSON that no reader could read (22023). Locks: turn rows, with those of parents, by
 -- run_id; tasks by (run_id, key); states; then events and runs. Of elements alone: tasks, states,
@@ -79,7 +79,7 @@ create or replace function holdfast.end_step_tasks(
     p_worker text, p_run_ids uuid[], p_keys text[], p_leases int[], p_outputs json[],
     p_errors json[] default null, p_retryable boolean[] default null, p_room int default 0,
     p_queues text[] default '{}', p_handlers text[] default '{}', p_lease float8 default 30,
-    p_tell text default null
+    p_tell text default null, p_now timestamptz default null
 ) returns table (
     now bigint, outcomes text[], notices text[],
     run_id uuid, key text, queue text, handler text, attempts int, lease_no int, input text,
@@ -89,7 +89,7 @@ language plpgsql
 as $$
 #variable_conflict use_column
 declare
-    v_now timestamptz := holdfast.now();
+    v_now timestamptz := coalesce(p_now, holdfast.now());
     v_done record;
     v_failed record;
     v_large record;

@@ -279,7 +279,7 @@ begin
         from holdfast.end_step_tasks(null, v_lost.run_ids, v_lost.keys, v_lost.leases, null,
             array_fill('{"kind":"holdfast.errors.WorkerLost","message":"the task lost 4 workers"}'
                 ::json, array[cardinality(v_lost.keys)]),
-            array_fill(false, array[cardinality(v_lost.keys)])) as e
+            array_fill(false, array[cardinality(v_lost.keys)]), p_now => p_now) as e
         limit 1;
     end if;
     return v_notices;

@@ -56,7 +56,8 @@ begin
     from begun b;
     if v_bad.run_ids is not null then
         perform from holdfast.end_step_tasks(null, v_bad.run_ids, v_bad.keys, v_bad.leases, null,
-            v_bad.errors, array_fill(false, array[cardinality(v_bad.keys)]));
+            v_bad.errors, array_fill(false, array[cardinality(v_bad.keys)]),
+            p_now => holdfast._clock());
     end if;
     return true;
 end $$;

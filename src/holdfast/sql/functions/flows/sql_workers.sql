@@ -261,7 +261,7 @@ create or replace function holdfast.requeue_stalled_tasks() returns int
 language plpgsql
 as $$
 declare
-    v_now timestamptz := holdfast.now();
+    v_now timestamptz := holdfast._clock();
     v_lost uuid[] := array(
         select distinct t.run_id from holdfast.tasks t
         where t.worker is not null and t.kind = 'step' and t.visible_at <= v_now
@@ -323,7 +323,8 @@ language sql
 as $$
     select e.outcomes[1] from holdfast.end_step_tasks(null, array[complete_task.run_id],
         array[holdfast._task_key(complete_task.run_id, step_slug, task_index)],
-        array[complete_task.lease_no], array[coalesce(output::json, 'null')]) as e
+        array[complete_task.lease_no], array[coalesce(output::json, 'null')],
+        p_now => holdfast._clock()) as e
     limit 1
 $$;
 
@@ -339,6 +340,6 @@ as $$
         array[holdfast._task_key(fail_task.run_id, step_slug, task_index)],
         array[fail_task.lease_no], array[null::json],
         array[json_build_object('kind', 'builtins.Exception',
-            'message', coalesce(error_message, ''))]) as e
+            'message', coalesce(error_message, ''))], p_now => holdfast._clock()) as e
     limit 1
 $$;

@@ -332,5 +332,5 @@ begin
         return v_started.notices;
     end if;
     return v_started.notices || holdfast._end_child_steps(
-        v_refused.parents, v_refused.keys, null, v_refused.errors, false);
+        p_now, v_refused.parents, v_refused.keys, null, v_refused.errors, false);
 end $$;
