@@ -112,6 +112,18 @@ def test_many_runs_are_deleted_in_parts(busy: Hand) -> None:
     assert count(busy)["runs"] == 1
 
 
+def test_a_call_without_a_limit_ends_and_deletes_a_thousand_runs(hand: Hand) -> None:
+    hand.define("many", ("a", []))
+    hand.rows(
+        "select holdfast.start_flows(array_agg(gen_random_uuid()), array_agg('many'::text)) "
+        "from generate_series(1, 1001)"
+    )
+    delete_some = "select runs, is_done from holdfast.delete_flow('many', true)"
+    said = [tuple(hand.rows(delete_some)[0].values()) for _ in range(3)]
+    assert said == [(0, False), (1000, False), (1, True)]
+    assert (count(hand)["runs"], delete(hand, "many", p_limit=None)) == (0, None)
+
+
 def test_a_flow_that_is_defined_again_meanwhile_keeps_its_runs(busy: Hand) -> None:
     (row,) = busy.rows("select * from holdfast.delete_flow('sizes', true, 2)")
     assert (row["runs"], row["is_done"]) == (2, False)

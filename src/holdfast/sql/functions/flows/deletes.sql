@@ -1,19 +1,19 @@
 -- Delete flows with their runs.
 
 -- Delete all versions of a flow and all its runs, with their logs, states and results. `runs` is
--- how many runs were deleted, null if there is no such flow. Without p_limit one call does it all.
--- With it a call ends or deletes at most so many runs; `is_done` is false if there is more to do.
--- The next call is then given the `flow_slug` and as p_before the `before` of this one: once the
--- shapes are deleted no run can start, and a flow that is defined again meanwhile keeps its runs.
--- `notices` are (topic, payload), for those who wait for runs that were terminated; with p_tell,
--- the schema's name, they are sent within the transaction if that can be done at once.
+-- how many runs were deleted, null if there is no such flow. A call ends or deletes at most p_limit
+-- runs, null for all, also of those that others start anew; `is_done` is false if there is more to
+-- do. The next call is then given the `flow_slug` and as p_before the `before` of this one: once
+-- the shapes are deleted no run can start, and a flow that is defined again meanwhile keeps its
+-- runs. `notices` are (topic, payload), for those who wait for runs that were terminated; with
+-- p_tell, the schema's name, they are sent within the transaction if that can be done at once.
 --
 -- Refuses flows with open runs (HF005) unless they are to be terminated, flows that steps of other
 -- flows or schedules run (HF005) unless p_force, a limit below 1 (22023), and nulls (22004).
 -- Locks: the flow's versions and starts; as terminate_runs; rows of runs that have ended. Called by
 -- clients.
 create or replace function holdfast.delete_flow(
-    p_flow_slug text, p_terminate boolean default false, p_limit int default null,
+    p_flow_slug text, p_terminate boolean default false, p_limit int default 1000,
     p_before bigint default null, p_tell text default null, p_force boolean default false,
     out runs int, out is_done boolean, out before bigint, out flow_slug text, out notices text[]
 )
@@ -112,7 +112,7 @@ begin
     if p_terminate then
         loop  -- other flows, of which these runs are steps, may start more of them
             v_stopped := holdfast._stop_flow(
-                p_flow_slug, null, 'its flow is deleted', p_limit);
+                p_flow_slug, null, 'its flow is deleted', p_limit - v_ended);
             notices := notices || v_stopped.notices;
             v_ended := v_ended + v_stopped.ended;
             exit when v_stopped.ended = 0 or v_ended >= p_limit;
