@@ -1,13 +1,16 @@
-"""Rules for starts that schedules and flows make."""
+"""Rules for starts that schedules, flows and workflows make."""
 
 from __future__ import annotations
+
+from uuid import UUID
 
 from clocks import Clock
 
 from holdfast.store.port import Store
 from holdfast.types import DeclaredRules, FlowShape, RunFilter, StartRules
 
-from .actors import get
+from .actors import ManualWorker, get, log, start
+from .commands import child
 from .flow_actors import Flows, single
 from .schedule_actors import MINUTE, NAME, ManualScheduler
 from .test_flow_runs import run_step
@@ -62,3 +65,22 @@ async def test_step_that_a_rule_refuses_leaves_no_other_run(store: Store, flows:
     assert (await get(store, second)).status == "failed"
     children = await store.list_runs(RunFilter(parent_run_id=second))
     assert "running" not in [child.status for child in children.runs]
+
+
+async def test_children_of_one_commit_get_places_in_the_order_of_the_calls(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Whatever their ids are."""
+    rules = StartRules(throttle_limit=2, throttle_period_seconds=60.0, throttle_excess="refuse")
+    await store.declare_start_rules([DeclaredRules("refund", 1, rules)])
+    run_id = await start(store)
+    task = await ann.take()
+    calls = [
+        child(UUID(int=number), f"call#{number}", workflow_name="refund")
+        for number in range(9, 5, -1)
+    ]
+    await ann.commit(task, *calls)
+    found = await store.list_runs(RunFilter(names=("refund",)))
+    assert {run.run_id.int for run in found.runs} == {8, 9}
+    refused = [event.key for event in await log(store, run_id) if event.type == "ChildFailed"]
+    assert refused == ["call#7", "call#6"]

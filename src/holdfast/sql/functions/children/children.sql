@@ -30,8 +30,9 @@ begin
             array_agg(c.tags) as tags, array_agg(c.headers) as headers,
             array_agg(c.run_id) as parents,
             array_agg(c.key) as parent_keys, array_agg(c.parent_close) as closes
-        from (
-            select distinct on (c.child_run_id) u.run_id, u.key, u.details -> 'input' as input,
+        from (select * from (
+            select distinct on (c.child_run_id) u.place, u.run_id, u.key,
+                u.details -> 'input' as input,
                 c.child_run_id, c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
                 c.parent_close, c.timeout, c.retention, c.headers,
                 case when c.attributes is null then c.tags else json_build_object(
@@ -47,7 +48,7 @@ begin
                 queue text, priority int, parent_close text, timeout float8, retention float8,
                 tags json, headers json, attributes json)
             order by c.child_run_id, u.place
-        ) as c
+        ) as c order by c.is_flow, c.is_ruled, c.place) as c
         group by c.is_flow, c.is_ruled order by c.is_flow, c.is_ruled
     loop
         if v_new.is_ruled and not v_new.is_flow then

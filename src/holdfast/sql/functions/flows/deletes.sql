@@ -2,11 +2,11 @@
 
 -- Delete all versions of a flow and all its runs, with their logs, states and results. `runs` is
 -- how many runs were deleted, null if there is no such flow. A call ends or deletes at most p_limit
--- runs, null for all, also of those that others start anew; `is_done` is false if there is more to
--- do. The next call is then given the `flow_slug` and as p_before the `before` of this one: once
--- the shapes are deleted no run can start, and a flow that is defined again meanwhile keeps its
--- runs. `notices` are (topic, payload), for those who wait for runs that were terminated; with
--- p_tell, the schema's name, they are sent within the transaction if that can be done at once.
+-- runs, null for all, also of those that others start in their place; `is_done` is false if there
+-- is more to do. The next call is then given the `flow_slug` and as p_before the `before` of this
+-- one: once the shapes are deleted no run can start, and a flow that is defined again meanwhile
+-- keeps its runs. `notices` are (topic, payload), for those who wait for runs that were terminated;
+-- with p_tell, the schema's name, they are sent within the transaction if that can be done at once.
 --
 -- Refuses flows with open runs (HF005) unless they are to be terminated, flows that steps of other
 -- flows or schedules run (HF005) unless p_force, a limit below 1 (22023), and nulls (22004).

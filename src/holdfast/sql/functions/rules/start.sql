@@ -296,9 +296,9 @@ begin
     notices := v_started.notices;
     for v_refused in
         select u.* from unnest(p_run_ids, p_parents, p_parent_keys, v_started.errors)
-            as u (run_id, parent, parent_key, error)
+            with ordinality as u (run_id, parent, parent_key, error, place)
         where u.error is not null
-        order by u.parent, u.parent_key
+        order by u.parent, u.place
     loop
         notices := notices || holdfast._refuse_child(p_now, v_refused.parent,
             v_refused.parent_key, v_refused.run_id,
