@@ -457,19 +457,25 @@ class WebhookClosed(RunError):
 
 
 class UpdateRejected(RunError):
-    """The run refused the update, and nothing of it happened; `error` says why."""
+    """The run refused the update, and nothing of it happened; `error` says why.
 
-    def __init__(self, run_id: UUID, name: str, error: ErrorInfo) -> None:
+    In a workflow that has called an entity, `key` is that of the call.
+    """
+
+    def __init__(self, run_id: UUID, name: str, error: ErrorInfo, key: str | None = None) -> None:
         super().__init__(f"run {run_id} refused update {name}: {error}")
-        self.run_id, self.name, self.error = run_id, name, error
+        self.run_id, self.name, self.error, self.key = run_id, name, error, key
 
 
 class UpdateFailed(RunError):
-    """The run accepted the update and failed to carry it out; `error` says why."""
+    """The run accepted the update and failed to carry it out; `error` says why.
 
-    def __init__(self, run_id: UUID, name: str, error: ErrorInfo) -> None:
+    In a workflow that has called an entity, `key` is that of the call.
+    """
+
+    def __init__(self, run_id: UUID, name: str, error: ErrorInfo, key: str | None = None) -> None:
         super().__init__(f"update {name} of run {run_id} failed: {error}")
-        self.run_id, self.name, self.error = run_id, name, error
+        self.run_id, self.name, self.error, self.key = run_id, name, error, key
 
 
 class TokenUnknown(RunError):

@@ -32,6 +32,7 @@ from holdfast.runtime.code.updates import REPLY_TO_RUN, Handler, Reply, Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.types import UPDATE_REPLY, ErrorInfo, NewSignal
+from holdfast.values.answers import BEFORE_KEY, answer_id, looked_up
 from holdfast.values.durations import Duration, seconds
 
 E = TypeVar("E")
@@ -198,7 +199,12 @@ class _Caller:
     def __init__(self, run: Run, timeout: float | None) -> None:
         self._run, self._timeout = run, timeout
 
-    async def __call__(self, entity: Entity, key: str, method: Method, payload: Any) -> object:
+    def __call__(self, entity: Entity, key: str, method: Method, payload: Any) -> Awaitable[object]:
+        coro = self._perform(entity, key, method, payload)
+        coro.__name__ = f"{entity.name}.{method.name}"  # type: ignore[attr-defined]  # of its task
+        return coro
+
+    async def _perform(self, entity: Entity, key: str, method: Method, payload: Any) -> object:
         run, name = self._run, f"{entity.name}.{method.name}"
         if run.workflow is entity and key == run.ledger(Values).entity_key:
             raise ConfigurationError(f"{name} of its own entity would wait for itself")
@@ -211,20 +217,22 @@ class _Caller:
         if not isinstance(answer, SentCall):  # of older code
             answer = SentCall(answer, entity.new_run(key).run_id)
         async with asyncio.timeout(self._timeout):
-            reply = _read_reply(await self._answer(name, answer))
+            reply = _read_reply(await self._answer(answer))
         if reply.error is not None:
+            call_key, history = answer.call_id[BEFORE_KEY:], run.history
+            history.note_failures().tell(call_key, history.position)
             kind = UpdateRejected if reply.rejected else UpdateFailed
-            raise kind(entity.new_run(key).run_id, method.name, reply.error)
+            raise kind(entity.new_run(key).run_id, method.name, reply.error, call_key)
         result = b"null" if reply.result is msgspec.UNSET else bytes(reply.result)
         return method.result.decode(result)
 
-    async def _answer(self, name: str, call: SentCall) -> msgspec.Raw | str:
+    async def _answer(self, call: SentCall) -> msgspec.Raw:
         """Wait for the answer to a call; if another run is sent it, look for it there."""
         run = self._run
         if run.ledger(LostAnswers).has(call):
-            name = f"{name}.answer"
-            step: Step[..., Any] = Step(_look, name=name, retry=_LOOKS)
-            return cast("str", await run.ledger(Steps).call(step, name, (call,), {}))
+            leaf = looked_up(call.call_id[BEFORE_KEY:]).rpartition("/")[2]
+            step: Step[..., Any] = Step(_look, name=leaf.partition("#")[0], retry=_LOOKS)
+            await run.ledger(Steps).call(step, leaf, (call,), {})
         found = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": call.call_id})
         return found.message.payload
 
@@ -233,10 +241,11 @@ class NoAnswerYet(Exception):
     """The entity has not carried out a call of the run of which this one is a fork or a retry."""
 
 
-async def _look(call: SentCall) -> str:
-    """Return the answer to a call that another run has made. Raises NoAnswerYet."""
+async def _look(call: SentCall) -> None:
+    """Send this run the answer to a call that another run has made. Raises NoAnswerYet."""
+    access, run_id = ACCESS.get(), current_step().run_id
     try:
-        found = await ACCESS.get().answer(call.entity_run_id, call.call_id)
+        found = await access.answer(call.entity_run_id, call.call_id)
     except (RunEnded, RunNotFound) as error:
         kind = type(error)
         reply = Reply(
@@ -248,7 +257,8 @@ async def _look(call: SentCall) -> str:
         said = read_update_reply(found.details or "")
         is_rejected = found.type == UPDATE_REJECTED
         reply = Reply(call.call_id, said.result, said.error, is_rejected)
-    return encode(reply)
+    signal_id = answer_id(call.call_id, failed=reply.error is not None)
+    await access.send(NewSignal(run_id, UPDATE_REPLY, encode(reply), signal_id))
 
 
 def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str | SentCall]]:

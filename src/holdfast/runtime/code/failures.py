@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from math import inf
 from typing import Any, Final, NamedTuple, cast
 
-from holdfast.errors import CallFailed
+from holdfast.errors import CallFailed, UpdateFailed, UpdateRejected
 from holdfast.runtime.loop.causes import causes
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.tasks import Scope, WorkflowTask
@@ -228,7 +228,7 @@ def _knows(scope: Scope, place: int, first: dict[str, _Told]) -> bool:
 def _raised_from(error: BaseException) -> Iterator[tuple[str, bool]]:
     """Yield the failed calls that led to an error, with True if one was only being handled."""
     for one, handled in causes(error):
-        if isinstance(one, CallFailed):
+        if isinstance(one, CallFailed | UpdateFailed | UpdateRejected) and one.key is not None:
             yield one.key, handled
 
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.definitions.entities import SentCall
-from holdfast.events import SIGNAL_RECEIVED, read_signal
+from holdfast.events import SIGNAL_RECEIVED, STEPS, read_signal
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.types import UPDATE_REPLY, Event
+from holdfast.values.answers import BEFORE_KEY, looked_up
 
 
 class _Answer(msgspec.Struct):
@@ -26,12 +27,17 @@ class LostAnswers(Ledger):
         self._until, self._copied = 0, frozenset[str | None]()
 
     def copy(self, events: Sequence[Event], until: int) -> None:
-        """Remember the answers among copied entries; the copy ends before index `until`."""
+        """Remember the answers among copied entries, but for those that the other run looked for.
+
+        The copy ends before index `until`.
+        """
         signals = (event for event in events if event.type == SIGNAL_RECEIVED)
         answers = (read_signal(event.details or "") for event in signals)
+        looked = {event.key for event in events if event.type in STEPS}
+        ids = (_answered(each.input) for each in answers if each.signal_name == UPDATE_REPLY)
         self._until = until
         self._copied = frozenset(
-            _answered(each.input) for each in answers if each.signal_name == UPDATE_REPLY
+            each for each in ids if each and looked_up(each[BEFORE_KEY:]) not in looked
         )
 
     def has(self, call: SentCall) -> bool:

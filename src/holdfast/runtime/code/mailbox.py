@@ -21,7 +21,8 @@ from holdfast.runtime.code.caught import Caught
 from holdfast.runtime.code.patterns import Pattern, Scalars, Shape, scalars_at
 from holdfast.runtime.code.run import ContextPart, Ledger, Run
 from holdfast.runtime.code.values import Values
-from holdfast.types import JSON, Event, Value
+from holdfast.types import JSON, UPDATE_REPLY, Event, Value
+from holdfast.values.answers import answered_call
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name
 
@@ -258,10 +259,19 @@ class Mailbox(Ledger):
     def put(self, message: Message) -> None:
         """Keep a message, and wake the first wait that would take it."""
         self._received += 1
+        if message.name == UPDATE_REPLY:
+            self._note_failure(message)
         box = self._open(message.name)
         buffered = box.put(message, self._received, self._run.history.position)
         if not self._loop.ended:
             box.offer(buffered)
+
+    def _note_failure(self, answer: Message) -> None:
+        """Record that the log has the failure of a call of an entity, if that is the answer."""
+        key, how = answered_call(answer.id) or ("", "")
+        if how == "failed":
+            history = self._run.history
+            history.note_failures().arrive(key, history.position)
 
     async def take(self, name: str, match: JSON) -> Buffered:
         """Wait for the first message that contains `match`; None matches every message.

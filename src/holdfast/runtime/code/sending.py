@@ -29,13 +29,19 @@ class SendingPart(ContextPart):
         send_signal(self._run, run_id, name, payload)
 
 
-def send_signal(run: Run, run_id: UUID, name: str, payload: object) -> None:
-    """Record the command to send a message to another run; it is delivered once."""
+def send_signal(
+    run: Run, run_id: UUID, name: str, payload: object, signal_id: str | None = None
+) -> None:
+    """Record the command to send a message to another run; it is delivered once.
+
+    Its id is by default that of the command.
+    """
     loop = run.loop
     check_signal_name(name)
     text = encode(payload)
     key = loop.scope().key("signal")
-    sent = SignalSent(run_id, name, msgspec.Raw(text), f"{run.info.run_id}/{key}")
+    signal_id = signal_id or f"{run.info.run_id}/{key}"
+    sent = SignalSent(run_id, name, msgspec.Raw(text), signal_id)
     command = Command(SIGNAL, key, name, sent.fingerprint)
     command.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
     run.ledger(Commands).give(command, lambda: sent)

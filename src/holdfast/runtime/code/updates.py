@@ -32,6 +32,7 @@ from holdfast.runtime.code.sending import send_signal
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.loop.tasks import Scope, WorkflowTask
 from holdfast.types import ANY_UPDATE, UPDATE_REPLY, ErrorInfo, Event, Notice, update_topic
+from holdfast.values.answers import answer_id
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name
 
@@ -315,7 +316,8 @@ class Updates(Ledger):
         if kind in UPDATE_ENDS and _is_of_run(update):
             run_id = UUID((update.reply_to or "").removeprefix(REPLY_TO_RUN))
             told = Reply(key, result, error, kind == UPDATE_REJECTED)
-            send_signal(self._run, run_id, UPDATE_REPLY, told)
+            signal_id = answer_id(key, failed=error is not None)
+            send_signal(self._run, run_id, UPDATE_REPLY, told, signal_id)
         if (kind, key) not in self._written:
             reply = UpdateReply(update.name, result, error, list(taken))
             self._run.record(kind, key, write_details(reply))

@@ -14,7 +14,7 @@ from holdfast.store.memory.builds import set_build
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.forks import NEVER_COPIED, forked, forked_events, write_log
 from holdfast.store.memory.left_children import left_children, take_over_children
-from holdfast.store.memory.retries import Fatal
+from holdfast.store.memory.retries import Fatal, answered
 from holdfast.store.memory.starts import insert_run
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC
@@ -47,9 +47,10 @@ def continue_run(tables: Tables, now: int, run_id: UUID, event: Event) -> list[N
     row.due_at = turn.visible_at
     row.created_at, row.deadline_at = old.created_at + 1, old.deadline_at
     log, again = tables.logs[run_id], ended.again or WorkflowFailed()
-    fatal = Fatal(frozenset(again.calls), again.seen or 0, frozenset(again.after))
-    told = forked(old, len(log), log, fatal, now, attempt=ended.attempt, error=ended.error)
     entries = [each.event for each in log]
+    after = answered(entries, again.calls).union(again.after)
+    fatal = Fatal(frozenset(again.calls), again.seen or 0, after)
+    told = forked(old, len(log), log, fatal, now, attempt=ended.attempt, error=ended.error)
     left = left_children(tables, run_id, entries, fatal)
     take_over_children(tables, left, run_id, new.run_id)
     events = forked_events(entries, fatal, _LEFT_OUT, left.keys(tables))

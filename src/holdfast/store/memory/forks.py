@@ -137,6 +137,7 @@ class MemoryForks(Part):
             left = left_children(tables, run_id, events, fatal).keys(tables)
             copy = forked_events(events, fatal, left=left)
             kept = {each.key for each in copy if each.type in _ENDED} | left
+            after = fatal.after - fatal.calls
             keys = [
                 each.key or ""
                 for each in events
@@ -144,8 +145,8 @@ class MemoryForks(Part):
             ]
             return RetryPlan(
                 kept=tuple(key for key in keys if key in kept),
-                failed=tuple(key for key in keys if key not in kept | fatal.after),
-                after=tuple(key for key in keys if key not in kept and key in fatal.after),
+                failed=tuple(key for key in keys if key not in kept | after),
+                after=tuple(key for key in keys if key not in kept and key in after),
                 cancel=not fatal.uncancelled
                 and any(event.type == CANCEL_REQUESTED for event in events),
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -31,10 +31,12 @@ from holdfast.events import (
     VALUE_RECORDED,
     VALUE_SET,
     WORKER_LOST,
+    read_signal,
     with_role,
 )
 from holdfast.store.memory import details
-from holdfast.types import Event
+from holdfast.types import UPDATE_REPLY, Event
+from holdfast.values.answers import answered_call, looked_up
 
 # Events after the failure that a retry keeps: results, failures that did not end the run, the
 # commands of both, and messages of people and other runs.
@@ -102,14 +104,33 @@ def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool
     if failed_steps:
         calls = _all_failed(events, uncancelled=uncancelled)
         if calls:
-            after = {*said.handling, *(said.after if uncancelled else ())}
-            return Fatal(calls, len(events), frozenset(after), uncancelled)
+            after = answered(events, calls).union(said.handling, said.after if uncancelled else ())
+            return Fatal(calls, len(events), after, uncancelled)
         if last.type != CANCELLED:
             return Fatal()
     if said.seen is None and last.type != CANCELLED:
         return _guessed(events, error) if last.type == FAILED else Fatal()
     seen = told if said.seen is None else said.seen
-    return Fatal(frozenset(said.calls), seen, frozenset(said.after), uncancelled)
+    after = answered(events, said.calls).union(said.after)
+    return Fatal(frozenset(said.calls), seen, after, uncancelled)
+
+
+def answered(events: Sequence[Event], calls: Container[str]) -> frozenset[str]:
+    """Return which of the calls that failed are of entities, and the steps that got their answers.
+
+    The log has them as completed, and a retry makes them again.
+    """
+    found = [key for event in events for key in _answered_by(event, "failed") if key in calls]
+    return frozenset((*found, *map(looked_up, found)))
+
+
+def _answered_by(event: Event, *how: str) -> Iterator[str]:
+    """Yield the key of the call of an entity that an event answers so."""
+    found = answered_call(event.key) if event.type == SIGNAL_RECEIVED else None
+    if found is None or found[1] not in how:
+        return
+    if read_signal(event.details or "").signal_name == UPDATE_REPLY:
+        yield found[0]
 
 
 def _all_failed(events: Sequence[Event], *, uncancelled: bool) -> frozenset[str]:
@@ -126,6 +147,7 @@ def _all_failed(events: Sequence[Event], *, uncancelled: bool) -> frozenset[str]
                 withdrawn.add(event.key or "")
         elif event.type in CALL_FAILURES and event.key not in withdrawn:
             calls.add(event.key or "")
+        calls.update(_answered_by(event, "failed"))
     return frozenset(calls)
 
 
@@ -146,7 +168,9 @@ def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
     scopes = [_scope(call) for call in calls]
     for idx, event in enumerate(events):
         key = event.key or ""
-        if key in fatal.after and event.type not in NAMED_BY_CALLERS:
+        if any(call in fatal.after for call in _answered_by(event, "answer", "failed")) or (
+            key in fatal.after and event.type not in NAMED_BY_CALLERS
+        ):
             kept = False
         elif event.type in TIMERS:
             kept = key in fired or not any(_surrounds(_scope(key), scope) for scope in scopes)

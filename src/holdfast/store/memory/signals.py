@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from uuid import UUID
@@ -29,6 +28,7 @@ from holdfast.types import (
     Notice,
     update_topic,
 )
+from holdfast.values.answers import answer_id
 
 _RUN = re.compile(r"run/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")  # that an answer is for
 
@@ -108,5 +108,4 @@ def _refusals(tables: Tables, run_id: UUID, status: EndStatus) -> Iterator[NewSi
                 rejected=event.key not in begun,
             )
             to = newest(tables, UUID(asker[1]))
-            digest = hashlib.sha256(f"{run_id}/{event.key}".encode()).hexdigest()
-            yield NewSignal(to, UPDATE_REPLY, said, f"ended-{digest}")
+            yield NewSignal(to, UPDATE_REPLY, said, answer_id(event.key or "", failed=True))

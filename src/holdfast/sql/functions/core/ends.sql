@@ -162,6 +162,13 @@ begin
     end if;
 end $$;
 
+-- Return the id of the signal that tells of the failure of a call, as `answer_id` does in Python.
+-- Called by _refuse_askers.
+create or replace function holdfast._failed_answer_id(p_call_id text) returns text
+language sql immutable parallel safe
+return case when octet_length(p_call_id) <= 1017 then 'failed/' || p_call_id
+    else encode(sha256(convert_to('failed/' || p_call_id, 'UTF8')), 'hex') end;
+
 -- Tell the runs that have asked these for something, by updates, and have no answer: the code that
 -- would give it does not run again. Returns (topic, payload) notices, or null.
 -- Locks: turn rows of the runs that asked, by run_id, after the others: if that leads to a
@@ -176,8 +183,7 @@ begin
         array_agg(json_build_object(
             'run_id', e.asker,
             'signal_name', 'update-reply',
-            'signal_id', 'ended-' || encode(
-                sha256(convert_to(e.run_id || '/' || e.update_id, 'UTF8')), 'hex'),
+            'signal_id', holdfast._failed_answer_id(e.update_id),
             'input', json_build_object(
                 'update_id', e.update_id,
                 'error', json_build_object('kind', 'holdfast.errors.RunEnded', 'message',

@@ -17,7 +17,9 @@ begin
         select u.run_id, (u.details ->> 'run_id')::uuid as new_run_id, e.idx + 1 as length,
             json_build_object('calls', coalesce(u.details -> 'again' -> 'calls', '[]'),
                 'seen', coalesce((u.details -> 'again' ->> 'seen')::int, 0),
-                'after', coalesce(u.details -> 'again' -> 'after', '[]'),
+                'after', holdfast._with_answered(u.run_id,
+                    holdfast._texts(u.details -> 'again' -> 'calls'),
+                    holdfast._texts(u.details -> 'again' -> 'after')),
                 'attempt', u.details -> 'attempt', 'error', u.details -> 'error') as again
         from unnest(p_run_ids, p_details) as u (run_id, details)
         cross join lateral (

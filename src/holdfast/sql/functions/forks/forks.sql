@@ -312,11 +312,11 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
         from E'^\\{(?:"python":"[^"]*",)?"seen":(\\d+),')::int end;
 
 -- Return the first p_until events of a log without what a retry makes again, as _made_again says:
--- the failures of `calls`, the calls `after` them, and what only followed from these. After the
--- first `seen` events (in the order in which the code saw them) only results, other failures, the
--- commands that they end, signals, decisions, patches, a cancel and what says of earlier copies are
--- kept. Anywhere, a timer around such a call that had not fired is left out. Called by
--- _forked_events and _open_child_calls.
+-- the failures of `calls`, the calls `after` them with the answers of entities to these, and what
+-- only followed from them. After the first `seen` events (in the order in which the code saw them)
+-- only results, other failures, the commands that they end, signals, decisions, patches, a cancel
+-- and what says of earlier copies are kept. Anywhere, a timer around such a call that had not fired
+-- is left out. Called by _forked_events and _open_child_calls.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
 ) returns setof holdfast.events
@@ -352,6 +352,8 @@ begin
     select l.run_id, l.idx, l.event_type, l.key, l.details, l.at, l.commit_token
     from log l
     where case
+        when l.event_type = 'SignalReceived'
+            and holdfast._answered_call(l.key, l.details) in (select a.key from after a) then false
         when l.key in (select a.key from after a) and l.event_type not in (
             'SignalReceived', 'ValueSet', 'UpdateAccepted', 'UpdateRejected', 'UpdateCompleted')
             then false

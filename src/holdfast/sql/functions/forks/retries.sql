@@ -38,6 +38,8 @@ begin
         select unnest(holdfast._texts(v_again -> 'left'))
     ), after as materialized (
         select u.key from unnest(holdfast._texts(v_again -> 'after')) as u (key)
+        except
+        select unnest(holdfast._texts(v_again -> 'calls'))
     )
     (
         select e.key, case when e.key in (select k.key from kept k) then 'kept'
@@ -63,8 +65,8 @@ end $$;
 -- that failed, unless the code had cancelled them, and `after` those that it made while it handled
 -- a failure. The retry is `uncancelled` if the run ended by its cancel, or if what failed was
 -- before it: then what the code called because of the cancel is in `after`. Else its code is
--- cancelled at the same place: what had failed before that is not made again. Locks nothing. Called
--- by fork_run and retry_plan.
+-- cancelled at the same place: what had failed before that is not made again. Calls of entities
+-- that failed are in `after` as well. Locks nothing. Called by fork_run and retry_plan.
 create or replace function holdfast._made_again(
     p_run_id uuid, p_until int, p_failed_steps boolean
 ) returns json
@@ -96,19 +98,28 @@ begin
                     select from holdfast.events w
                     where w.run_id = p_run_id and w.key = e.key and w.idx < case
                             when v_uncancelled then least(e.idx, v_cancelled_at) else e.idx end
-                        and w.event_type in ('ActivityCancelRequested', 'ChildCancelRequested')));
+                        and w.event_type in ('ActivityCancelRequested', 'ChildCancelRequested'))
+            union all
+            select holdfast._answered_call(e.key, e.details) from holdfast.events e
+            where e.run_id = p_run_id and e.idx < p_until
+                and (v_uncancelled or e.idx > coalesce(v_cancelled_at, -1))
+                and e.event_type = 'SignalReceived' and e.key like 'failed/%'
+                and holdfast._answered_call(e.key, e.details) is not null);
     end if;
     if cardinality(v_calls) > 0 then
         return json_build_object('calls', v_calls, 'seen', p_until,
-            'after', holdfast._texts(v_said -> 'handling') || case
-                when v_uncancelled then holdfast._texts(v_said -> 'after') end,
+            'after', holdfast._with_answered(p_run_id, v_calls,
+                holdfast._texts(v_said -> 'handling') || case
+                    when v_uncancelled then holdfast._texts(v_said -> 'after') end),
             'uncancelled', v_uncancelled);
     elsif v_type = 'WorkflowCanceled'
         or v_type = 'WorkflowFailed' and not p_failed_steps and v_said ->> 'seen' is not null
     then
         return json_build_object('calls', coalesce(v_said -> 'calls', '[]'),
             'seen', coalesce((v_said ->> 'seen')::int, v_cancelled_at + 1, 0),
-            'after', coalesce(v_said -> 'after', '[]'), 'uncancelled', v_uncancelled);
+            'after', holdfast._with_answered(p_run_id, holdfast._texts(v_said -> 'calls'),
+                holdfast._texts(v_said -> 'after')),
+            'uncancelled', v_uncancelled);
     elsif p_failed_steps or v_type is distinct from 'WorkflowFailed' then
         return '{"calls":[],"seen":0,"after":[]}';
     end if;
@@ -116,8 +127,33 @@ begin
         select row_to_json(g) from holdfast._guess_failures(p_run_id, p_until) as g);
 end $$;
 
+-- Return the calls `after` a failure with those of entities among the calls that failed, and the
+-- steps that looked for their answers: the log has them as completed, and a retry makes them again.
+-- Called by _made_again and _copy_attempts.
+create or replace function holdfast._with_answered(p_run_id uuid, p_calls text[], p_after text[])
+returns text[]
+language plpgsql stable
+as $$
+begin
+    return p_after || array(
+        select unnest(array[c.key, regexp_replace(c.key, E'(#\\d+)?$', E'.answer\\1')])
+        from (
+            select holdfast._answered_call(e.key, e.details) as key from holdfast.events e
+            where e.run_id = p_run_id and e.event_type = 'SignalReceived'
+                and e.key like 'failed/%'
+        ) as c
+        where c.key = any (p_calls));
+end $$;
+
+-- Return the key of the call of an entity that a signal answers, null for any other signal. Called
+-- by _made_again, _with_answered and _untried_events.
+create or replace function holdfast._answered_call(p_signal_id text, p_details json) returns text
+language sql immutable
+return case when p_signal_id ~ '^(answer|failed)/[0-9a-f-]{36}/.'
+    and p_details ->> 'signal_name' = 'update-reply' then substr(p_signal_id, 45) end;
+
 -- Return the elements of an array of texts; none for null. Called by _untried_events, retry_plan,
--- _made_again, _forked_details and _forked_events.
+-- _made_again, _forked_details, _forked_events and _copy_attempts.
 create or replace function holdfast._texts(p_array json) returns text[]
 language plpgsql immutable
 as $$

@@ -1,0 +1,35 @@
+"""Ids of the signals that answer calls of entities: which call is answered, and if it failed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+from holdfast.values.texts import MAX_ID
+
+# The id of a call is that of the run that has sent it, and the key of the call in its log.
+BEFORE_KEY: Final = 37
+_answer: Final = re.compile(r"(answer|failed)/[0-9a-f-]{36}/(.+)", re.DOTALL)
+
+
+def answer_id(call_id: str, *, failed: bool) -> str:
+    """Return the id of the signal that answers a call. A call is answered once."""
+    text = f"{'failed' if failed else 'answer'}/{call_id}"
+    if len(text.encode()) <= MAX_ID:
+        return text
+    return hashlib.sha256(text.encode()).hexdigest()  # nothing asks which call is answered
+
+
+def answered_call(signal_id: str | None) -> tuple[str, str] | None:
+    """Return the key of the call that a signal answers, and how: "answer" or "failed"."""
+    found = _answer.fullmatch(signal_id or "")
+    return None if found is None else (found[2], found[1])
+
+
+def looked_up(key: str) -> str:
+    """Return the key of the step that looks for the answer to a call."""
+    path, _, leaf = key.rpartition("/")
+    name, mark, number = leaf.partition("#")
+    leaf = f"{name}.answer{mark}{number}"
+    return f"{path}/{leaf}" if path else leaf

@@ -1,0 +1,250 @@
+"""Retries of workflows whose calls of entities have failed make these calls again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from uuid import UUID
+
+import pytest
+
+from holdfast import App, Client, Context, Retry, current_context
+from holdfast.errors import RunFailed, UpdateFailed
+from holdfast.store.port import Store
+from holdfast.worker import Worker
+
+app = App("lamps")
+refused: list[str] = []
+noted: list[str] = []
+
+
+@app.step(retry=Retry.NEVER)
+async def note(what: str) -> None:
+    """Keep what was done; a text that is refused fails."""
+    noted.append(what)
+    if what in refused:
+        raise RuntimeError(f"{what} is refused")
+
+
+@app.entity
+@dataclass
+class Lamp:
+    """Counts what was done with it."""
+
+    key: str
+    count: int = 0
+
+    async def press(self, what: str) -> int:
+        """Change the lamp, if that is not refused."""
+        self.count += 1
+        if what in refused:
+            raise ValueError(f"{what} is refused")
+        return self.count
+
+    async def press_slowly(self, what: str) -> int:
+        """Change the lamp a second later."""
+        await asyncio.sleep(1)
+        return await self.press(what)
+
+    async def pass_on(self, what: str) -> int:
+        """Let another lamp be changed."""
+        ctx = current_context()
+        assert ctx is not None
+        return await ctx.entity(Lamp, "other").press(what)
+
+
+@app.workflow
+async def press(ctx: Context, what: str) -> int:
+    """Change a lamp."""
+    await note("first")
+    return await ctx.entity(Lamp, "a").press(what)
+
+
+@app.workflow(retry=Retry(attempts=3, base="10ms"))
+async def press_often(ctx: Context, what: str) -> int:
+    """Change a lamp, and let what it refuses be allowed."""
+    lamp = ctx.entity(Lamp, "a")
+    await lamp.press("fine")
+    try:
+        return await lamp.press(what)
+    except UpdateFailed:
+        await allow(what)
+        raise
+
+
+@app.step
+async def allow(what: str) -> None:
+    """Refuse it no more."""
+    refused.remove(what)
+
+
+@app.workflow
+async def press_all(ctx: Context, all_of: list[str]) -> list[int]:
+    """Change a lamp several times at once."""
+    lamp = ctx.entity(Lamp, "a")
+    return await asyncio.gather(*(lamp.press(each) for each in all_of))
+
+
+@app.workflow
+async def press_and_handle(ctx: Context, what: str) -> list[object]:
+    """Handle a failure, and fail."""
+    lamp, found = ctx.entity(Lamp, "a"), list[object]()
+    for each in ("fine", what, "good"):
+        try:
+            found.append(await lamp.press(each))
+        except UpdateFailed:
+            found.append(await lamp.pass_on("instead"))
+    if what in refused:
+        raise ValueError("not all of it")
+    return found
+
+
+@app.workflow
+async def press_beside(ctx: Context, what: str) -> int:
+    """Fail while a call has no answer."""
+    lamp = ctx.entity(Lamp, "a")
+    await lamp.press("fine")
+    pressing = asyncio.create_task(lamp.press_slowly(what))
+    await ctx.sleep(0.3)
+    await note("beside")
+    found = await pressing
+    await note("after")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_refused() -> None:
+    """Begin each test with nothing that is refused."""
+    refused.clear()
+    noted.clear()
+
+
+@pytest.fixture
+async def worker(store: Store) -> AsyncIterator[Worker]:
+    """Provide a worker that runs."""
+    worker = Worker(app, store)
+    await worker.start()
+    yield worker
+    await worker.stop(0)
+
+
+@pytest.fixture(autouse=True)
+def working(worker: Worker) -> None:
+    """Have a worker in each test."""
+
+
+async def failed(client: Client, workflow: str, given: object) -> UUID:
+    run = await client.start(f"lamps/{workflow}", given)
+    assert (await client.runs.wait(run.run_id, timeout=30)).status == "failed"
+    return run.run_id
+
+
+async def count(client: Client, key: str = "a") -> int:
+    return (await client.entities.get(Lamp, key)).count
+
+
+async def types(client: Client, run_id: UUID) -> list[tuple[str, str | None]]:
+    log = await client.handle(run_id).log()
+    return [(each.event.type, each.event.key) for each in log]
+
+
+async def test_a_retry_makes_a_call_again_that_failed(client: Client) -> None:
+    """Fault: it was given the recorded failure for ever, and never called."""
+    refused.append("on")
+    run = await failed(client, "press", "on")
+    plan = await client.runs.retry_plan(run)
+    assert (plan.kept, plan.failed, plan.after) == (("note",), ("Lamp.press",), ())
+    again = await client.runs.retry(run)
+    with pytest.raises(RunFailed, match="on is refused"):
+        await again.result(timeout=30)
+    assert await count(client) == 0
+    refused.clear()
+    last = await client.runs.retry(again.run_id)
+    assert await last.result(timeout=30) == 1
+    assert (await count(client), noted) == (1, ["first"])
+    answers = [key for kind, key in await types(client, last.run_id) if kind == "SignalReceived"]
+    assert answers == [f"answer/{last.run_id}/Lamp.press"], "the answers that failed are left out"
+
+
+async def test_the_next_attempt_makes_a_call_again_that_failed(client: Client) -> None:
+    refused.append("on")
+    run = await client.start("lamps/press_often", "on")
+    assert await run.result(timeout=30) == 2
+    assert await count(client) == 2, "a call that was answered is not made again"
+
+
+async def test_calls_beside_it_are_kept(client: Client) -> None:
+    refused.extend(("b", "d"))
+    run = await failed(client, "press_all", ["a", "b", "c", "d", "e"])
+    assert await count(client) == 3
+    refused.clear()
+    status = "failed"
+    while status == "failed":  # the answers that came after the end
+        run = (await client.runs.retry(run)).run_id
+        status = (await client.runs.wait(run, timeout=30)).status
+    assert status == "completed"
+    assert await count(client) == 5
+
+
+async def test_failed_steps_are_also_calls_whose_failure_was_handled(client: Client) -> None:
+    refused.append("on")
+    run = await failed(client, "press_and_handle", "on")
+    assert (await count(client), await count(client, "other")) == (2, 1)
+    plain = await client.runs.retry_plan(run)
+    assert (plain.failed, plain.after) == ((), ())
+    plan = await client.runs.retry_plan(run, failed_steps=True)
+    assert plan.failed == ("Lamp.press#2",)
+    assert plan.after == ("Lamp.pass_on",)
+    refused.clear()
+    retry = await client.runs.retry(run, failed_steps=True)
+    assert await retry.result(timeout=30) == [1, 3, 2]
+    assert (await count(client), await count(client, "other")) == (3, 1)
+
+
+async def test_a_failure_that_a_retry_has_looked_for_is_left_out(client: Client) -> None:
+    """The second call of its name: the step that looks has the number of the call."""
+    refused.extend(("on", "beside"))
+    run = await failed(client, "press_beside", "on")
+    refused.remove("beside")
+    second = await client.runs.retry(run)
+    with pytest.raises(RunFailed, match="on is refused"):
+        await second.result(timeout=30)
+    looked = "Lamp.press_slowly/Lamp.press_slowly.answer"
+    assert ("StepCompleted", looked) in await types(client, second.run_id)
+    plan = await client.runs.retry_plan(second.run_id)
+    assert (plan.failed, plan.after) == (("Lamp.press_slowly/Lamp.press_slowly",), (looked,))
+    refused.clear()
+    third = await client.runs.retry(second.run_id)
+    assert await third.result(timeout=30) == 2
+    assert await count(client) == 2
+
+
+async def test_an_answer_that_a_retry_has_looked_for_is_kept_in_copies(client: Client) -> None:
+    refused.extend(("beside", "after"))
+    run = await failed(client, "press_beside", "on")
+    refused.remove("beside")
+    second = await client.runs.retry(run)
+    with pytest.raises(RunFailed, match="after is refused"):
+        await second.result(timeout=30)
+    refused.clear()
+    third = await client.runs.retry(second.run_id)
+    assert await third.result(timeout=30) == 2
+    fork = await client.runs.fork(third.run_id)
+    assert await fork.result(timeout=30) == 2
+    assert await count(client) == 2
+
+
+async def test_an_entity_that_was_terminated_is_called_again(client: Client) -> None:
+    """A retry is told that the run has ended; the next one calls the entity that is new."""
+    run = await client.start("lamps/press_beside", "on")
+    async with asyncio.timeout(30):
+        while ("StepCompleted", "Lamp.press_slowly/Lamp.press_slowly") not in await types(
+            client, run.run_id
+        ):
+            await asyncio.sleep(0.02)
+    await client.runs.terminate(("lamps/Lamp", "a"))
+    with pytest.raises(RunFailed, match=r"has ended \(terminated\)"):
+        await run.result(timeout=30)
+    retry = await client.runs.retry(run.run_id)
+    assert await retry.result(timeout=30) == 1
