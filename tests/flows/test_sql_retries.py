@@ -94,7 +94,7 @@ def test_a_retry_has_the_values_of_the_run_but_not_its_key(hand: Hand) -> None:
         "select details from holdfast.events where run_id = %s and event_type = 'WorkflowForked'",
         second,
     )
-    assert details == {"run_id": str(first), "idx": 2, "seed": str(first)}
+    assert details == {"run_id": str(first), "idx": 2, "seed": str(first), "run_key": "k"}
 
 
 def test_two_retries_with_one_id_are_one_run(hand: Hand) -> None:

@@ -77,6 +77,26 @@ async def shop(ctx: Context) -> None:
         await ctx.child(order, key="kid")
 
 
+parcels = app.flow("parcels", input=list[str])
+
+
+@parcels.map(parcels.run)
+def packed(text: str) -> str:
+    return f"{text} {current_step().run_key}"
+
+
+@parcels.step(attempts=1)
+def weighed(packed: list[str]) -> list[str]:
+    if broken[0]:
+        raise ConnectionError("no scales")
+    return [*packed, str(current_step().run_key)]
+
+
+@parcels.step
+def sent(weighed: list[str]) -> list[str]:  # given to the worker that has ended the step before
+    return [*weighed, str(current_step().run_key)]
+
+
 @pytest.fixture(autouse=True)
 def _break() -> None:
     broken[0] = True
@@ -166,3 +186,19 @@ async def test_activities_of_a_retry_by_hand_after_that_of_a_policy_see_the_key(
         broken[0] = False
         retry = await client.runs.retry((tried, "tried-1"))
         assert await retry.result(timeout="60s") == ["tried-1", "tried-1"]
+
+
+async def test_steps_of_a_flow_see_the_key(store: Store) -> None:
+    """Fault: the row of a retry has no key, and its steps saw none."""
+    async with working(app, store), Client(store=store) as client:
+        first = await client.start(parcels, ["a"], key="parcel-3")
+        await failed(client, first)
+        second = await client.runs.retry(first.run_id)
+        await failed(client, second)
+        broken[0] = False
+        third = await client.runs.retry(second.run_id)
+        assert (await client.runs.get(third.run_id)).record.key is None
+        fork = await client.runs.fork(third.run_id, input=["b"])
+        for run, text in ((third, "a"), (fork, "b")):
+            end = await client.runs.wait(run.run_id, timeout="60s")
+            assert end.output == {"sent": [f"{text} parcel-3", "parcel-3", "parcel-3"]}

@@ -44,7 +44,10 @@ class FlowStepContext(StepContext):
 
     @property
     def run_key(self) -> str | None:
-        """The key that the run was started with, None without one: a retry and a fork have none."""
+        """The key that the run was started with, None without one.
+
+        A retry and a fork see that of the first run, as the steps of a workflow do.
+        """
         return self._task.run_key
 
     @property

@@ -14,7 +14,7 @@ from holdfast.store.memory.choosing import choose, slots_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside
-from holdfast.store.memory.flows.inputs import task_input
+from holdfast.store.memory.flows.inputs import known_key, task_input
 from holdfast.store.memory.flows.losses import fail_lost, is_lost_for_good, lost_tasks
 from holdfast.store.memory.rows import NEVER, TURN, TaskRow
 from holdfast.store.memory.tables import Tables, distinct
@@ -273,7 +273,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         parent_run_id=first_parent(tables, run.parent) if run.parent and task.key == TURN else None,
         tail_from=since,
         tail=() if since is None else tables.read(task.run_id, since),
-        run_key=None if known else run.new.key,
+        run_key=None if known else known_key(tables, run),
         headers=None if known else run.new.headers,
         first_claimed_at=None if clock is None else task.started_at,
     )

@@ -186,7 +186,7 @@ begin
         return query
         select null::bigint, null::text[], null::text[], h.run_id, h.key,
             coalesce(p.queue, r.queue), h.handler, 1, 1,
-            coalesce(h.payload::text, i.input), r.key, r.headers
+            coalesce(h.payload::text, i.input), holdfast._known_key(h.run_id, r.key), r.headers
         from unnest(v_handed) as h
         left join lateral holdfast._step_input(
             h.run_id, h.handler, h.key, h.payload is null, false) as i on true

@@ -182,7 +182,7 @@ begin
     select null::bigint, null::text[], null::text[], e.run_id, e.next_slug, e.queue, e.handler,
         1, 1, '{' || case when e.wants_run then '"run":' || r.input || ',' else '' end
             || '"' || e.step_slug || '":' || e.output || '}',
-        r.key, r.headers
+        holdfast._known_key(e.run_id, r.key), r.headers
     from ends e
     cross join lateral (
         select r.input, r.key, r.headers from holdfast.runs r where r.run_id = e.run_id limit 1

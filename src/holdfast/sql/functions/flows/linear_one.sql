@@ -102,7 +102,7 @@ begin
             v_end.next_queue, v_end.handler, 1, 1,
             '{' || case when v_end.wants_run then '"run":' || r.input || ',' else '' end
                 || '"' || p_key || '":' || v_output || '}',
-            r.key, r.headers
+            holdfast._known_key(p_run_id, r.key), r.headers
         from holdfast.runs r where r.run_id = p_run_id;
     end if;
 end $$;

@@ -188,8 +188,10 @@ begin
     insert into holdfast.events (run_id, idx, event_type, details, at)
     select p_run_id, 0, 'WorkflowStarted', null, v_now
     union all
-    select p_run_id, 1, 'WorkflowForked', ('{"run_id":"' || p_origin.run_id || '","idx":'
-        || max(e.idx) + 1 || ',"seed":"' || p_origin.run_id || '"}')::json, v_now
+    select p_run_id, 1, 'WorkflowForked', holdfast._with_key(
+        holdfast._known_key(p_origin.run_id, p_origin.key),
+        ('{"run_id":"' || p_origin.run_id || '","idx":'
+        || max(e.idx) + 1 || ',"seed":"' || p_origin.run_id || '"}')::json), v_now
     from holdfast.events e where e.run_id = p_origin.run_id;
     insert into holdfast.tasks (run_id, kind, queue, handler, priority, visible_at, started_at)
     values (p_run_id, 'flow', p_origin.queue, p_handler, p_origin.priority, 'infinity', v_now);

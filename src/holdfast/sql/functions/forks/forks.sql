@@ -227,11 +227,24 @@ begin
 end $$;
 
 -- Return details of WorkflowForked with the key of the first origin, if it has one: the row of a
--- fork has none, but the code that made the copied calls saw it. Called by _forked_details.
+-- fork has none, but the code that made the copied calls saw it. Called by _forked_details and
+-- _start_successor.
 create or replace function holdfast._with_key(p_key text, p_details json) returns json
 language sql immutable
 return case when p_key is null then p_details
     else (left(p_details::text, -1) || ',"run_key":' || to_json(p_key) || '}')::json end;
+
+-- Return the key that the steps of a flow's run see: that of its row, or of the first run that it
+-- retries. Called by claim_tasks, end_step_tasks, _end_linear_step, _end_linear_steps and
+-- _start_successor.
+create or replace function holdfast._known_key(p_run_id uuid, p_key text) returns text
+language plpgsql stable
+as $$
+begin
+    return coalesce(p_key, (
+        select e.details ->> 'run_key' from holdfast.events e
+        where e.run_id = p_run_id and e.idx = 1 and e.event_type = 'WorkflowForked'));
+end $$;
 
 -- Return the details of a completed step or activity with another result; null leaves them as they
 -- are. Called by _copy_log.

@@ -139,7 +139,8 @@ begin
             t.since, case when t.since < t.claimed_idx
                 then holdfast._tail(t.run_id, t.since, p_texts)
                 when t.since is not null then '[]' end,
-            null::uuid[], null::int, case when p_properties then r.key end,
+            null::uuid[], null::int, case when not p_properties then null
+                when t.kind = 'step' then holdfast._known_key(t.run_id, r.key) else r.key end,
             case when p_properties then r.headers end, null::boolean,
             case when t.clock_at is not null then holdfast._micros(t.started_at) end, null::boolean
         from leased t

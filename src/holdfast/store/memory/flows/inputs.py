@@ -8,9 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+import msgspec
+
+from holdfast.events import FORKED
+from holdfast.store.memory import details
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of
-from holdfast.store.memory.rows import END, TaskRow
+from holdfast.store.memory.rows import END, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables
+
+
+class _Forked(msgspec.Struct, frozen=True):
+    run_key: str | None = None
+
+
+def known_key(tables: Tables, run: RunRow) -> str | None:
+    """Return the key that the code of a run sees at its start, or that the steps of a flow see.
+
+    The run of a flow that retries another has no key in its row, and its log that of the first.
+    """
+    log = tables.logs[run.new.run_id][1:2] if run.is_flow and run.new.key is None else []
+    if log and log[0].event.type == FORKED:
+        return details.read(log[0].event.details, _Forked).run_key
+    return run.new.key
 
 
 def step_output(tables: Tables, place: Place) -> str | None:

@@ -9,7 +9,7 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.deletes import delete_flow
 from holdfast.store.memory.flows.ends import end_tasks
 from holdfast.store.memory.flows.forks import fork_flow
-from holdfast.store.memory.flows.inputs import task_input
+from holdfast.store.memory.flows.inputs import known_key, task_input
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.retries import retry_flow
 from holdfast.store.memory.flows.shapes import ensure_shape, find_shape, list_shapes
@@ -138,6 +138,6 @@ def _handed(tables: Tables, now: int, task: TaskRow) -> ClaimedTask:
         started_at=now,
         input=None,
         payload=task_input(tables, task),
-        run_key=run.new.key,
+        run_key=known_key(tables, run),
         headers=run.new.headers,
     )

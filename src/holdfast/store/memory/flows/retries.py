@@ -12,6 +12,7 @@ from holdfast.errors import InvalidInput
 from holdfast.store.memory import details
 from holdfast.store.memory.children import successor
 from holdfast.store.memory.flows.cascade import advance
+from holdfast.store.memory.flows.inputs import known_key
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import Place, known_step, step_row
 from holdfast.store.memory.flows.starts import check_input, insert_flow
@@ -131,8 +132,9 @@ def _with_dependents(
 def _start(tables: Tables, now: int, origin: RunRow, new: NewRun) -> None:
     """Write the run, and where it comes from."""
     insert_flow(tables, now, new)
-    first = str(origin.new.run_id)
-    told = details.write(run_id=first, idx=len(tables.logs[origin.new.run_id]), seed=first)
+    first, key = str(origin.new.run_id), known_key(tables, origin)
+    known = {} if key is None else {"run_key": key}
+    told = details.write(run_id=first, idx=len(tables.logs[origin.new.run_id]), seed=first, **known)
     tables.append(new.run_id, Event("WorkflowForked", None, told, now))
 
 
