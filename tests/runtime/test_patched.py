@@ -190,19 +190,25 @@ def test_a_loop_does_not_change_its_answer_midway() -> None:
     assert bench.output == [False, False, False]
 
 
-@pytest.mark.parametrize(("kept", "expected"), [(2, [True, True]), (3, [False, False])])
+@pytest.mark.parametrize(
+    ("kept", "expected"), [(1, [True, True, True]), (2, [False, True, True]), (3, [False] * 3)]
+)
 def test_a_fork_takes_the_new_path_where_its_copy_ends(kept: int, expected: list[bool]) -> None:
-    """T9. Code is forked to continue differently; what its origin did next is not in the copy."""
+    """T9. Code is forked to continue differently; what its origin did next is not in the copy.
+
+    Fault: code took the new path before the last copied result, too, and a retry was stuck there.
+    """
 
     async def before(ctx: Context) -> None:
         await work(1)
         await work(2)
 
     async def after(ctx: Context) -> list[bool]:
+        early = ctx.patched("early")
         await work(1)
         first = ctx.patched("p")
         await work(2)
-        return [first, ctx.patched("p")]
+        return [early, first, ctx.patched("p")]
 
     bench = Bench(before)
     bench.complete("work", 1)
@@ -212,8 +218,9 @@ def test_a_fork_takes_the_new_path_where_its_copy_ends(kept: int, expected: list
     forked = json.dumps({"run_id": str(RUN_ID), "idx": kept, "seed": str(RUN_ID)})
     bench.log = [*bench.log[:kept], bench.plain(FORKED, forked)]
     bench.claim(after)
-    if kept == 2:
-        bench.complete("work#2", 2)
+    for number, key in list(enumerate(("work", "work#2"), 1))[kept - 1 :]:
+        bench.complete(key, number)
+        bench.settle()
     bench.settle()
     assert bench.output == expected
     bench.log.pop()  # as if the worker were lost before the end

@@ -167,10 +167,10 @@ class Instance:
         replayed = count_replayed(events)
         if replayed:
             self.history.replayed = self.history.position + replayed
-            if proven := count_proven(events, replayed):
-                self.history.proven = self.history.position + proven
             if not self.history.position:
                 self.history.tells_caught = tells_caught(events)
+        if proven := count_proven(events, replayed):
+            self.history.proven = self.history.position + proven
         if Step.any_aliases:
             for event in events:
                 self.steps.learn_keys(event)
