@@ -162,6 +162,42 @@ async def test_edge_31_a_token_that_is_revoked_ends_its_streams(
             assert (await http.get(f"/runs/{run_id}?live=1")).status_code == 401
 
 
+async def test_edge_31_a_token_that_is_revoked_ends_its_waits(store: Store, tmp_path: Path) -> None:
+    """Edge case 31. A wait is answered neither with a result nor with a message."""
+    path = tmp_path / "tokens"
+    path.touch(mode=0o600)
+    path.write_text(f"ann write {digest('ann')}\nboss admin {digest('boss')}\n")
+    served = Server(store=store, auth=TokenAccess(path), app=app, hosts=[HOST], stream_seconds=60)
+    async with (
+        served as server,
+        httpx.AsyncClient(transport=httpx.ASGITransport(server), base_url=f"http://{HOST}") as http,
+    ):
+        http.headers["Authorization"] = "Bearer ann"
+        run_id = str((await server.site.client.start("shop/checkout", 7)).run_id)
+        await server.site.client.queues.create("parcels")
+        waits = [
+            asyncio.create_task(http.get(f"/v1/runs/{run_id}?wait=30")),
+            asyncio.create_task(
+                http.post("/v1/workflows/checkout/runs?wait=30", json={"input": 8})
+            ),
+            asyncio.create_task(
+                http.post("/v1/message-queues/parcels/receive", json={"wait": 30, "limit": 1})
+            ),
+        ]
+
+        async def all_wait() -> bool:
+            return server.site.streams.count == 3
+
+        await until(all_wait)
+        path.write_text(f"boss admin {digest('boss')}\n")
+        for answer in await asyncio.gather(*waits):
+            assert answer.status_code == 401, answer.text
+        assert server.site.streams.count == 0
+        await server.site.client.queues.send("parcels", 1)
+        [message] = await server.site.client.queues.receive("parcels")
+        assert message.attempts == 1
+
+
 async def test_edge_39_retention_deletes_a_run_that_is_on_the_screen(
     store: Store, server: Server
 ) -> None:

@@ -109,6 +109,44 @@ def test_a_line_says_what_a_token_may_see(tokens_file: Path) -> None:
     assert access.of_token("token-support") == Principal("support", "write", ("shop",), False)
 
 
+def test_a_new_token_in_a_line_closes_the_old_one(tokens_file: Path) -> None:
+    """Streams and waits ask if their principal is still there: that of the old token is not."""
+    access = TokenAccess(tokens_file)
+    old, other = access.of_token("token-reader"), access.of_token("token-boss")
+    assert old is not None
+    assert other is not None
+    lines = tokens_file.read_text()
+    tokens_file.write_text(lines.replace(digest("token-reader"), digest("rotated")))
+    assert not access.still(old)
+    assert access.still(other)
+    new = access.of_token("rotated")
+    assert new is not None
+    assert new == old
+    assert access.still(new)
+    tokens_file.write_text("")  # as by an editor that writes in place
+    assert not access.still(other)
+    tokens_file.write_text(lines)
+    assert access.still(other)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b"reader read " + 64 * b"g", "line 1"),
+        (b"reader read " + 64 * "\u00e9".encode(), "line 1"),
+        (b"reader read \xff", "cannot be read"),
+    ],
+)
+def test_a_file_that_was_damaged_opens_nothing(tokens_file: Path, line: bytes, said: str) -> None:
+    """While the server runs, too: no token is known, and none fails."""
+    access = TokenAccess(tokens_file)
+    assert access.of_token("token-boss") is not None
+    tokens_file.write_bytes(line)
+    assert access.of_token("token-boss") is None
+    with pytest.raises(ConfigurationError, match=said):
+        TokenAccess(tokens_file)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

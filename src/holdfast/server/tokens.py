@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import os
+import re
 import secrets
 import stat
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast.server.seeing import read_limits
 
 KEY_NAME: Final = "server.key"
 _BYTES: Final = 32
+_DIGEST: Final = re.compile(r"[0-9a-fA-F]{64}")
 
 
 def new_token() -> str:
@@ -70,6 +72,7 @@ class TokenAccess:
         self._path = path
         self._seen: tuple[int, int, int] | None = None
         self._entries: dict[str, tuple[Principal, str]] = {}
+        self._known: dict[tuple[Principal, str], tuple[Principal, str]] = {}
         self._read()
 
     async def principal(self, request: Request) -> Principal:
@@ -89,10 +92,10 @@ class TokenAccess:
         return found
 
     def still(self, principal: Principal) -> bool:
-        """Return True while the file has this principal, who may see and do the same."""
+        """Return True while the line of this principal is as it was, the token too."""
         self._read()
         entry = self._entries.get(principal.name)
-        return entry is not None and entry[0] == principal
+        return entry is not None and entry[0] is principal
 
     def holder(self, name: str) -> tuple[Principal, str] | None:
         """Return who has this name, with the digest of the token; for sessions of browsers."""
@@ -105,7 +108,11 @@ class TokenAccess:
             found = check_private(self._path)
             seen = (found.st_mtime_ns, found.st_size, found.st_ino)
             if seen != self._seen:
-                self._entries = read_tokens(self._path)
+                entries = read_tokens(self._path)
+                # Equal lines have one principal, those of another token another one: see `still`.
+                self._entries = {
+                    name: self._known.setdefault(each, each) for name, each in entries.items()
+                }
                 self._seen = seen
         except ConfigurationError:
             first = self._seen is None
@@ -117,11 +124,15 @@ class TokenAccess:
 def read_tokens(path: Path) -> dict[str, tuple[Principal, str]]:
     """Return whose tokens a file has, with their digests, by name. Raises ConfigurationError."""
     entries: dict[str, tuple[Principal, str]] = {}
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, ValueError) as error:  # removed just now, or not UTF-8
+        raise ConfigurationError(f"{path} cannot be read: {error}") from None
+    for number, line in enumerate(lines, 1):
         parts = line.split()
         if not parts or parts[0].startswith("#"):
             continue
-        right = len(parts) >= 3 and parts[1] in LEVELS and len(parts[2]) == 64
+        right = len(parts) >= 3 and parts[1] in LEVELS and _DIGEST.fullmatch(parts[2])
         if not right or parts[0] in entries:
             raise ConfigurationError(
                 f"{path}, line {number}: write a name of its own, {', '.join(LEVELS)}, and the "

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Collection, Coroutine
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from starlette.requests import Request
 
 from holdfast.errors import ResultTimeout, RunNotFound
+from holdfast.server.access import refused
 from holdfast.server.operations import Call
 from holdfast.server.problems import Problem
 
 T = TypeVar("T")
+
+_LOOK_SECONDS: Final = 1.0  # between looks at the caller's token
 
 
 def place(call: Call[Any, Any]) -> AbstractContextManager[None]:
@@ -29,18 +32,15 @@ async def within(call: Call[Any, Any], work: Coroutine[Any, Any, T], seconds: fl
     """Return what comes of some work; None if the time is up first, or the server closes.
 
     If the caller leaves, the work is cancelled. While it waits, the request does not count among
-    those under way: enter a `place` first. It lasts no longer than a stream.
+    those under way: enter a `place` first. It lasts no longer than a stream. Raises Problem 401 for
+    a caller whose token is closed meanwhile.
     """
     task = asyncio.create_task(work)
     gone = asyncio.create_task(left(call.request))
     closing = asyncio.create_task(call.site.closing.wait())
     try:
         call.slot.leave()
-        await asyncio.wait(
-            {task, gone, closing},
-            timeout=min(seconds, call.site.stream_seconds),
-            return_when=asyncio.FIRST_COMPLETED,
-        )
+        await _first_of(call, {task, gone, closing}, min(seconds, call.site.stream_seconds))
         if task.done():
             return task.result()
         if gone.done() and not closing.done():
@@ -50,6 +50,20 @@ async def within(call: Call[Any, Any], work: Coroutine[Any, Any, T], seconds: fl
         for each in (task, gone, closing):
             each.cancel()
         await asyncio.gather(task, gone, closing, return_exceptions=True)
+
+
+async def _first_of(
+    call: Call[Any, Any], tasks: Collection[asyncio.Task[Any]], seconds: float
+) -> None:
+    """Wait until one of the tasks is done, or the time is up. Raises Problem 401."""
+    done = set[asyncio.Task[Any]]()
+    while not done and seconds > 0:
+        done, _ = await asyncio.wait(
+            tasks, timeout=min(seconds, _LOOK_SECONDS), return_when=asyncio.FIRST_COMPLETED
+        )
+        seconds -= _LOOK_SECONDS
+        if not call.site.access.still(call.principal):
+            raise refused("the token was closed during the wait")
 
 
 async def wait_for_end(call: Call[Any, Any], run_id: UUID, seconds: float) -> None:
