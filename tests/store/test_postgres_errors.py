@@ -94,6 +94,21 @@ def test_a_connection_is_sound_after_a_statement_that_the_server_stopped() -> No
     assert not is_sound(asyncpg.AdminShutdownError("terminating connection"))
 
 
+@pytest.mark.parametrize("code", ["25P03", "25P04", "XX000"])
+def test_an_error_that_ends_the_session_may_pass(code: str) -> None:
+    """By transaction_timeout, or what poolers say with a code of their own: the call is repeated.
+
+    Fault: a commit was given up, and steps were executed again when the leases had run out.
+    """
+    said = {"C": code, "M": "terminating connection"}
+    ending = asyncpg.PostgresError.new({**said, "S": "FATAL", "V": "FATAL"})
+    assert type(translate(ending)) is DatabaseUnavailable
+    assert not is_sound(ending)
+    other = asyncpg.PostgresError.new({**said, "S": "ERROR", "V": "ERROR"})
+    assert type(translate(other)) is DatabaseError
+    assert is_sound(other)
+
+
 async def test_no_server_listens_at_the_address() -> None:
     with refusing_port() as port:
         store = PostgresStore(f"postgresql://nobody@127.0.0.1:{port}/none")

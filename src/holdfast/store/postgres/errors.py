@@ -144,7 +144,13 @@ def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
     code = error.sqlstate or ""
     if code in _REPLACED and _REPLACED[code].match(str(error)):
         return TransientDatabaseError
-    return _ERRORS.get(code) or _ERRORS.get(code[:2]) or DatabaseError
+    other = DatabaseUnavailable if _has_ended(error) else DatabaseError
+    return _ERRORS.get(code) or _ERRORS.get(code[:2]) or other
+
+
+def _has_ended(error: asyncpg.PostgresError) -> bool:
+    """Return True if the session has ended with the error: by transaction_timeout, by a pooler."""
+    return error.severity_en in ("FATAL", "PANIC")
 
 
 def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
@@ -195,7 +201,7 @@ def is_sound(error: BaseException) -> bool:
     if isinstance(error, asyncpg.QueryCanceledError):
         return True  # it is of the class of those that end sessions
     if isinstance(error, asyncpg.PostgresError):
-        return not isinstance(error, _BROKEN)
+        return not isinstance(error, _BROKEN) and not _has_ended(error)
     # The driver could not encode a parameter: nothing was sent.
     return isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError)
 
