@@ -339,6 +339,7 @@ async def test_a_receive_without_a_visibility_is_refused_and_names_the_other_way
         ({"fifo": True}, {}, "needs a group"),
         ({}, {"group": "a"}, "not FIFO"),
         ({}, {"priority": 1}, "without priorities"),
+        ({"fifo": True}, {"group": "a", "priority": 1}, "without priorities"),
         ({"has_priorities": True}, {"priority": 5}, "priority"),
         ({}, {"delay_seconds": -1.0}, "delay"),
         ({}, {"dedup_id": "x" * 1025}, "deduplication id"),

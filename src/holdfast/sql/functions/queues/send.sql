@@ -60,10 +60,10 @@ begin
     end if;
     if v_fifo <> (p_groups is not null) or p_priorities is not null and not v_priorities then
         raise invalid_parameter_value using message = case
+            when v_fifo = (p_groups is not null) then format(
+                'queue %s was created without priorities', p_queue)
             when v_fifo then format('queue %s is FIFO: each message needs a group', p_queue)
-            when p_groups is not null then format(
-                'queue %s is not FIFO: its messages do not have groups', p_queue)
-            else format('queue %s was created without priorities', p_queue) end;
+            else format('queue %s is not FIFO: its messages do not have groups', p_queue) end;
     end if;
     if cardinality(p_payloads) = 0 then
         return '{}';
