@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import logging
 import os
 import re
 import secrets
@@ -15,6 +16,8 @@ from starlette.requests import Request
 from holdfast.errors import ConfigurationError
 from holdfast.server.access import LEVELS, Level, Principal, bearer, digest, refused
 from holdfast.server.seeing import read_limits
+
+logger = logging.getLogger("holdfast.server")
 
 KEY_NAME: Final = "server.key"
 _BYTES: Final = 32
@@ -71,6 +74,7 @@ class TokenAccess:
         """Read the file. Raises ConfigurationError for one that cannot be used."""
         self._path = path
         self._seen: tuple[int, int, int] | None = None
+        self._fault = ""  # what is wrong with the file, once it was logged
         self._entries: dict[str, tuple[Principal, str]] = {}
         self._known: dict[tuple[Principal, str], tuple[Principal, str]] = {}
         self._read()
@@ -113,12 +117,14 @@ class TokenAccess:
                 self._entries = {
                     name: self._known.setdefault(each, each) for name, each in entries.items()
                 }
-                self._seen = seen
-        except ConfigurationError:
-            first = self._seen is None
-            self._entries, self._seen = {}, (0, 0, 0)
-            if first:
+                self._seen, self._fault = seen, ""
+        except ConfigurationError as error:
+            if self._seen is None:
                 raise
+            self._entries, self._seen = {}, (0, 0, 0)
+            if self._fault != str(error):
+                self._fault = str(error)
+                logger.error("no token opens anything until this is mended: %s", error)
 
 
 def read_tokens(path: Path) -> dict[str, tuple[Principal, str]]:
