@@ -30,3 +30,27 @@ async def test_a_run_continues_that_was_paused_while_a_worker_had_it(turns: int)
         await env.advance("1h")
         await handle.resume()
         assert await env.result(handle) == "lamp"
+
+
+async def test_a_message_that_a_killed_consumer_had_comes_again() -> None:
+    """Fault: it was in flight for thirty years, since leases of an environment do not run out."""
+    mail, seen = App("mail"), list[int]()
+
+    @mail.consumer("letters")
+    async def read(letter: int) -> None:
+        seen.append(letter)
+        if len(seen) == 1:
+            await asyncio.Event().wait()
+
+    async with Environment(mail) as env:
+        await env.client.queues.create("letters")
+        await env.client.queues.create("others", visibility="1h")
+        await env.client.queues.send("others", 8)
+        held = await env.client.queues.receive("others")
+        await env.client.queues.send("letters", 7)
+        while not seen:
+            await asyncio.sleep(0)
+        await env.kill()
+        assert seen == [7, 7]
+        assert await env.client.queues.messages("letters") == []
+        assert [await each.ack() for each in held] == [True]  # this one is held by the test

@@ -244,7 +244,9 @@ class Environment:
         self._employ()
         for worker in self.workers:
             await worker.start()
-        await self.store.reap_workers(worker_ids=[worker.worker_id for worker in killed])
+        ids = [worker.worker_id for worker in killed]
+        await self.store.reap_workers(worker_ids=ids)
+        self.store.expire(ids)
         self.store.wake_all()
 
     async def wait_until_idle(self) -> None:

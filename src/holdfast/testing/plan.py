@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 from uuid import UUID
@@ -39,6 +39,15 @@ class LoggedStore(MemoryStore):
         resumed = await super().resume_runs(run_ids, by=by)
         self.wake_all()
         return resumed
+
+    def expire(self, workers: Collection[str]) -> None:
+        """End the visibility of the messages that consumers of these workers hold."""
+        with self._lock:
+            now = self.time()
+            for row in self._tables.queues.rows.values():
+                for delivery in row.deliveries.values():
+                    if delivery.consumer in workers:
+                        delivery.visible_at = now
 
     def wake_all(self) -> None:
         """Tell all listeners that they may have missed wake-ups: a worker died with them."""

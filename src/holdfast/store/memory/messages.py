@@ -260,7 +260,8 @@ def _deliver(
         del row.waiting[message.message_id]
     taken = [replace(message, attempts=message.attempts + 1) for message in messages]
     delivery_id = uuid4()
-    row.deliveries[delivery_id] = DeliveryRow(until, now, group, dict(enumerate(taken, 1)))
+    held = dict(enumerate(taken, 1))
+    row.deliveries[delivery_id] = DeliveryRow(until, now, group, held, receive.consumer)
     return MessageDelivery(
         row.queue_id,
         delivery_id,

@@ -52,6 +52,7 @@ class DeliveryRow(msgspec.Struct):
     received_at: int
     group: str | None
     messages: dict[int, MessageRow]
+    consumer: str | None = None
 
 
 class QueueRow(msgspec.Struct):
