@@ -17,6 +17,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse
 
 from holdfast.cli.root import holdfast
 from holdfast.errors import ConfigurationError
@@ -33,7 +34,7 @@ from holdfast.server.access import (
 )
 from holdfast.server.api.bulk import LEVELS
 from holdfast.server.api.table import OPERATIONS
-from holdfast.server.guard import HEADERS
+from holdfast.server.guard import HEADERS, Guard
 from holdfast.server.pages.sessions import COOKIE, read_cookie
 from holdfast.server.tokens import TokenAccess, machine_key, new_token
 from holdfast.store.memory import MemoryStore
@@ -299,6 +300,19 @@ async def test_only_our_hosts_are_answered_to(api: Api) -> None:
         assert (await api.http.get("/v1/runs", headers={"Host": host})).status_code == 200
     twice = [("Host", HOST), ("Host", "evil.test"), *bearer(KEY).items()]
     assert (await api.http.get("/v1/runs", headers=twice)).status_code in (400, 421)
+
+
+@pytest.mark.parametrize(
+    ("named", "asked"),
+    [("ops.test:8000", "ops.test"), ("Ops.test", "ops.test:8000"), ("::1", "[::1]:7433")],
+)
+async def test_a_host_is_named_with_or_without_a_port(named: str, asked: str) -> None:
+    """Fault: a name with a port was never answered to, and the refusal did not name the host."""
+    transport = httpx.ASGITransport(Guard(PlainTextResponse("here"), [named]))
+    async with httpx.AsyncClient(transport=transport, base_url="http://any") as http:
+        assert (await http.get("/", headers={"Host": asked})).text == "here"
+        refused = (await http.get("/", headers={"Host": "evil.test:80"})).json()["detail"]
+    assert "'evil.test:80'" in refused and "--allowed-host" in refused and "hosts=" in refused
 
 
 async def test_pages_of_other_sites_change_nothing(api: Api) -> None:

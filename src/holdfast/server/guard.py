@@ -41,7 +41,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
         self._app = app
-        self._hosts = frozenset(each.lower() for each in hosts)
+        self._hosts = frozenset(map(_own_name, hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request that is refused, or pass it on; add the headers to either answer."""
@@ -64,7 +64,8 @@ class Guard:
             raise Problem(
                 421,
                 "misdirected",
-                "the server does not answer to this host: start it with --allowed-host",
+                f"the server does not answer to the host {', '.join(hosts)[:255]!r}: name it with "
+                "`holdfast server --allowed-host`, or with `hosts=` of a server in your program",
             )
         if scope["method"] not in SAFE:
             headers = Headers(scope=scope)
@@ -97,6 +98,12 @@ def public_hosts() -> list[str]:
     """Return the host of $HOLDFAST_PUBLIC_URL, by which others post to webhooks, if it is set."""
     name = urlsplit(os.environ.get(PUBLIC_URL_VARIABLE, "")).hostname
     return [] if name is None else [name]
+
+
+def _own_name(host: str) -> str:
+    """Return the name of a host that is answered to, which may have a port."""
+    bare = host.count(":") > 1 and not host.startswith("[")  # an address of IPv6
+    return host_name(f"[{host}]" if bare else host)
 
 
 def host_name(host: str) -> str:
