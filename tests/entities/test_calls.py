@@ -400,6 +400,8 @@ async def test_a_retry_gets_the_answer_to_a_call_of_the_run_that_failed(
                 await asyncio.sleep(0.02)
     retry = await client.runs.retry(failed)
     assert await retry.result(timeout=30) == 1
+    spans = (await client.timeline(retry.run_id)).spans
+    assert [span.outcome for span in spans if span.kind == "entity"] == ["done"]
     fork = await client.runs.fork(failed, index=2)
     assert await fork.result(timeout=30) == 1
     assert (await client.entities.get(Cart, "ann")).items == {"rug": 1}, "it was made twice"

@@ -12,7 +12,7 @@ from holdfast.insight.spans import Span
 
 MOST_SPANS = 60  # a timeline with more spans is folded
 _LEAST = 4  # fewer similar spans than this are not folded
-_FOLDED = ("step", "activity", "child", "timer", "signal", "sent", "value", "update")
+_FOLDED = ("step", "activity", "child", "entity", "timer", "signal", "sent", "value", "update")
 
 _number = re.compile(r"#\d+")
 

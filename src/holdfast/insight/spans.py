@@ -16,6 +16,7 @@ Kind: TypeAlias = Literal[
     "step",
     "activity",
     "child",
+    "entity",
     "approval",
     "webhook",
     "timer",
@@ -60,7 +61,7 @@ class Span(Value, frozen=True):
     of a flow, or when the handler of an update began: since `began_at` it had waited. None if that
     is not known or did not happen. `child_run_id` names the run that a child is, empty
     if it was refused, `origin_run_id` the run that a fork was made of, `target_run_id` the run that
-    a signal was sent to. Moments are in microseconds since 1970 UTC.
+    a signal or a call of an entity was sent to. Moments are in microseconds since 1970 UTC.
     """
 
     kind: Kind

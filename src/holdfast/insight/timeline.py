@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from holdfast import events
 from holdfast.events import read_last_failure
 from holdfast.insight.beginnings import before_begin
+from holdfast.insight.call_spans import Calls, sent_call
 from holdfast.insight.flow_spans import step_spans
 from holdfast.insight.spans import (
     Attempt,
@@ -32,7 +33,7 @@ from holdfast.insight.spans import (
 )
 from holdfast.insight.wording import length, moment
 from holdfast.store.port import Store
-from holdfast.types import Event, FlowStepState, RunRecord, Wait
+from holdfast.types import UPDATE_REPLY, Event, FlowStepState, RunRecord, Wait
 
 _MOST_ACTIVITIES: Final = 10_000  # of a run, that may wait to be completed from outside
 
@@ -138,7 +139,12 @@ def _closed(span: Span, ended_at: int | None) -> Span:
 
 
 def _is_left(span: Span, wait: Wait | None) -> bool:
-    """Return True for a timer that is due before the run wakes: nothing waits for it any more."""
+    """Return True for a timer that is due before the run wakes: nothing waits for it any more.
+
+    So it is with an open call of an entity, if the run waits for no answer.
+    """
+    if span.kind == "entity":
+        return wait is not None and wait.worker is None and UPDATE_REPLY not in wait.awaiting
     return (
         span.kind == "timer"
         and span.due_at is not None
@@ -171,7 +177,7 @@ class _Reader:
         self.spans: list[Span] = []
         self.failures: dict[str, list[Attempt]] = {}  # of steps, by key
         self._timers: dict[str, int] = {}  # key -> index in spans
-        self._calls = _Calls(self.spans)
+        self._calls = Calls(self.spans)
         self._pause: int | None = None  # the index in spans of a pause that has not ended
 
     def read(self, event: Event) -> None:
@@ -191,6 +197,8 @@ class _Reader:
                 self._timer_fired(event, details)
             case events.SIGNAL_RECEIVED if details.get("update") is True:
                 self._calls.begin_update(event, details)
+            case events.SIGNAL_RECEIVED if self._calls.answer(event.at, details.get("input")):
+                pass
             case events.PAUSED:
                 self._pause = len(self.spans)
                 self._add("pause", "paused", event.at, None, "open", _why(details))
@@ -263,7 +271,13 @@ class _Reader:
             failures.append(
                 Attempt(attempts, event.at, error_text(error), None, traceback_text(error))
             )
-        note = error_text(details.get("error")) if failed else json_text(details.get("result"))
+        result = details.get("result")
+        if not failed and (call := sent_call(result)) is not None:
+            self._calls.begin_call(key, began, attempts, call)
+            return
+        if not failed and isinstance(result, str):  # the answer may be looked for by a step
+            self._calls.answer(event.at, result)
+        note = error_text(details.get("error")) if failed else json_text(result)
         span = Span("step", key, began, event.at, "failed" if failed else "done", note)
         self.spans.append(replace(span, attempts=attempts, failures=tuple(failures)))
 
@@ -287,111 +301,3 @@ class _Reader:
         note: str = "",
     ) -> None:
         self.spans.append(Span(kind, label, began_at, ended_at, outcome, note))
-
-
-class _Calls:
-    """Adds a span for each activity, child, approval, webhook and update; closes it at its end."""
-
-    def __init__(self, spans: list[Span]) -> None:
-        self._spans = spans
-        self._open: dict[str, int] = {}  # key -> index in spans
-        self._waited_out: set[str] = set()  # keys of activities whose stop is waited for
-
-    def read(self, event: Event, details: Details) -> None:
-        """Read an event; those of other kinds change nothing."""
-        key = event.key or ""
-        match event.type:
-            case events.ACTIVITY_SCHEDULED:
-                self._begin(event, "activity", key, f"queue {text_of(details, 'queue')}")
-                if details.get("on_cancel") == "wait":
-                    self._waited_out.add(key)
-            case events.CHILD_STARTED:
-                run_id = text_of(details, "child_run_id")
-                self._begin(event, "child", key, f"run {run_id}", run_id)
-            case events.APPROVAL_REQUESTED:
-                self._begin(event, "approval", text_of(details, "title"), "asks for a decision")
-            case events.WEBHOOK_OPENED:
-                self._begin(event, "webhook", key, "waits for a POST")
-            case events.WEBHOOK_RECEIVED:
-                self._end(event, "done", json_text(details.get("body")))
-            case events.ACTIVITY_RETRY:
-                self._retry(event, details)
-            case events.UPDATE_ACCEPTED if key in self._open:
-                index = self._open[key]
-                self._spans[index] = replace(self._spans[index], started_at=event.at)
-            case events.ACTIVITY_COMPLETED | events.CHILD_COMPLETED | events.UPDATE_COMPLETED:
-                self._complete(event, details)
-            case events.ACTIVITY_FAILED | events.CHILD_FAILED | events.UPDATE_REJECTED:
-                self._fail(event, details)
-            case events.ACTIVITY_CANCEL | events.APPROVAL_WITHDRAWN | events.WEBHOOK_CLOSED:
-                if key not in self._waited_out:
-                    self._end(event, "dropped", "no longer wanted")
-            case events.APPROVAL_RESOLVED:
-                self._decide(event, details)
-            case _:
-                pass
-
-    def begin_update(self, event: Event, details: Details) -> None:
-        """Read the signal that carries an update."""
-        note = json_text(details.get("input"))
-        self._begin(event, "update", text_of(details, "signal_name"), note)
-
-    def _begin(
-        self, event: Event, kind: Kind, label: str, note: str, child_run_id: str = ""
-    ) -> None:
-        key = event.key or ""
-        self._open[key] = len(self._spans)
-        self._spans.append(
-            Span(kind, label, event.at, None, "open", note, key=key, child_run_id=child_run_id)
-        )
-
-    def _retry(self, event: Event, details: Details) -> None:
-        index, attempt = self._open.get(event.key or ""), failed_attempt(details, event.at)
-        if index is not None:
-            span = self._spans[index]
-            failures = (*span.failures, attempt)
-            started_at = span.started_at
-            if attempt.number == 1:
-                started_at = number_of(details, "started_at") or None
-            self._spans[index] = replace(
-                span, failures=failures, attempts=attempt.number, started_at=started_at
-            )
-
-    def _complete(self, event: Event, details: Details) -> None:
-        if details.get("error") is not None:  # an update that was accepted, and failed
-            self._fail(event, details)
-            return
-        result = details.get("output" if event.type == events.CHILD_COMPLETED else "result")
-        self._end(event, "done", json_text(result), details)
-
-    def _fail(self, event: Event, details: Details) -> None:
-        status = text_of(details, "status").replace("_", " ")
-        error = error_text(details.get("error"))
-        note = error if status in ("", "failed") else f"{status}: {error}" if error else status
-        if status == "refused" and (index := self._open.get(event.key or "")) is not None:
-            # The run that there is has another starter.
-            self._spans[index] = replace(self._spans[index], child_run_id="")
-        self._end(event, "failed", note, details)
-
-    def _decide(self, event: Event, details: Details) -> None:
-        approved = details.get("approved") is True
-        by, feedback = text_of(details, "by"), text_of(details, "feedback")
-        note = "approved" if approved else "rejected"
-        note += f" by {by}" if by else ""
-        self._end(
-            event, "done" if approved else "failed", f"{note}: {feedback}" if feedback else note
-        )
-
-    def _end(
-        self, event: Event, outcome: Outcome, note: str, details: Details | None = None
-    ) -> None:
-        """Close a span; an end that comes after the run gave the call up is not shown."""
-        index = self._open.pop(event.key or "", None)
-        if index is not None:
-            span = self._spans[index]
-            attempts = number_of(details or {}, "attempt") or span.attempts
-            started_at = span.started_at
-            if started_at is None and attempts == 1:
-                started_at = number_of(details or {}, "started_at") or None
-            ended = replace(span, ended_at=event.at, outcome=outcome, note=note)
-            self._spans[index] = replace(ended, attempts=attempts, started_at=started_at)

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from uuid import UUID
 
 import msgspec
 
-from holdfast.definitions.entities import SentCall
-from holdfast.events import (
-    FORKED,
-    SIGNAL_RECEIVED,
-    STEP_COMPLETED,
-    TERMINAL,
-    read_signal,
-    read_step_completed,
-)
+from holdfast.events import FORKED, SIGNAL_RECEIVED, TERMINAL, read_signal
 from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
@@ -48,10 +39,6 @@ MOST_CALLS = 1_000  # activities, children and approvals that are read, of each
 
 _COMPLETED = "FlowStepCompleted"
 _WIDEST = 200  # characters of an element
-
-
-class _Answer(msgspec.Struct):
-    update_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +125,7 @@ async def look_around(
         start_wait=await store.start_wait(run.run_id) if waits_for_rule(run) else None,
         limits=await store.explain_limits(run.run_id),
         failing_puts=await store.failing_puts(run.run_id),
-        asked=await _asked(store, run, log),
+        asked=await _asked(store, run, spans),
     )
 
 
@@ -171,24 +158,14 @@ async def _flow(store: Store, run: RunRecord) -> FlowSurroundings:
 
 
 async def _asked(
-    store: Store, run: RunRecord, log: Sequence[Event]
+    store: Store, run: RunRecord, spans: Sequence[Span]
 ) -> Mapping[str, RunRecord | None]:
     """Return the entities that a run waits for, by the keys of its calls."""
     if run.wait is None or UPDATE_REPLY not in run.wait.awaiting:
         return {}
-    sent, answered = dict[str, SentCall](), set[str]()
-    for event in log:
-        with suppress(msgspec.DecodeError):  # another step's result, or one that is locked
-            if event.type == STEP_COMPLETED:
-                done = read_step_completed(event.details or "")
-                sent[event.key or ""] = msgspec.json.decode(done.result, type=SentCall)
-            elif event.type == SIGNAL_RECEIVED:
-                signal = read_signal(event.details or "")
-                if signal.signal_name == UPDATE_REPLY:
-                    answered.add(msgspec.json.decode(signal.input, type=_Answer).update_id)
-    waits = {key: call for key, call in sent.items() if call.call_id not in answered}
-    runs = await _newest(store, list({call.entity_run_id for call in waits.values()})[:MOST_CALLS])
-    return {key: runs.get(call.entity_run_id) for key, call in waits.items()}
+    calls = [span for span in spans if span.kind == "entity" and span.outcome == "open"]
+    runs = await _newest(store, [UUID(span.target_run_id) for span in calls[:MOST_CALLS]])
+    return {span.key: runs.get(UUID(span.target_run_id)) for span in calls}
 
 
 async def _approvals(store: Store, run: RunRecord) -> list[OpenApproval]:

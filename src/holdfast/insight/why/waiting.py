@@ -129,6 +129,9 @@ def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[st
                 came.setdefault((span.kind, span.label), []).append(span.began_at)
         elif span.kind == "signal" and span.began_at >= done_at and span.label not in wait.awaiting:
             came.setdefault((span.kind, span.label), []).append(span.began_at)
+    updates = [span for span in spans if span.kind == "update" and span.outcome == "open"]
+    begun = sorted({repr(span.label) for span in updates if span.started_at is not None})
+    busy = f" (under way: {', '.join(begun)})" if begun else ""
     for (kind, name), moments in came.items():
         when = ago(moments[-1], now)
         if (pattern := pattern_of(name)) is not None:
@@ -137,7 +140,7 @@ def _unread_messages(wait: Wait, spans: Sequence[Span], now: int) -> Iterator[st
         if len(moments) > 1:
             what = f"{len(moments):,} {kind}s {name!r} came, the last {when}"
         if kind == "update":
-            yield f"{what}: no handler serves it now: it waits until one does"
+            yield f"{what}: no handler serves it now: it waits until one does{busy}"
         else:
             yield f"{what}: nothing waits for this name now; an unread {kind} is kept"
 

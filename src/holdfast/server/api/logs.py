@@ -31,7 +31,9 @@ from holdfast.values.moments import maybe_datetime, to_datetime
 T = TypeVar("T")
 
 _NOTHING: Final = msgspec.Raw()
-_CALLS: Final = ("step", "activity", "child", "approval", "webhook", "timer", "update")
+_CALLS: Final = (
+    *("step", "activity", "child", "entity", "approval", "webhook", "timer", "update"),
+)
 
 
 class EventQuery(Query, frozen=True):

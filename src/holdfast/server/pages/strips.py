@@ -23,6 +23,7 @@ SIGNS: Final = {
     "step": "✓",
     "activity": "⇢",
     "child": "↳",
+    "entity": "⇄",
     "approval": "☑",
     "webhook": "⇠",
     "update": "⇄",
@@ -142,7 +143,7 @@ def make_strips(
 def _strip(index: int, span: Span, scale: Scale) -> Strip:
     until = scale.until if span.ended_at is None else span.ended_at
     is_moment = span.began_at == span.ended_at
-    failed = span.outcome == "failed" and span.kind in ("step", "activity", "child", "update")
+    failed = span.outcome == "failed" and span.kind in (*_WORK, "entity", "update")
     bar, wait = scale.bar(span.began_at, until), None
     if span.started_at is not None and span.began_at < span.started_at <= until:
         wait = Bar(bar.x, round(scale.place(span.started_at) - bar.x, 1))
