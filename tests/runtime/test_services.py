@@ -775,3 +775,15 @@ async def test_a_claim_without_an_answer_does_not_wait_for_the_end_of_its_lease(
         await handle.result(timeout=60)
         assert "WorkerLost" not in [entry.event.type for entry in await handle.log()]
         await worker.stop(0)
+
+
+async def test_what_a_heartbeat_named_is_not_due_once_it_was_looked_at() -> None:
+    """Fault: `worker --once` said that more was due, although it had just looked."""
+    store, agenda = MemoryStore(), Agenda(heartbeat_seconds=HOUR, silent_seconds=8.0)
+    service = UnusedLimits(
+        ServiceContext(store, "ann", EngineClock(), lambda _: None, 0.001, Observing(), agenda)
+    )
+    agenda.tell({"limits"})
+    assert service.next_due is not None
+    assert await service.attempt()
+    assert service.next_due is None

@@ -74,6 +74,7 @@ class Service(ABC):
 
     async def attempt(self) -> bool:
         """Do what is due now; log an error, and return False then."""
+        self._next_due = None  # calls of `due_at` during the run count
         try:
             await self.run_once()
         except DatabaseError as error:
@@ -123,7 +124,6 @@ class Service(ABC):
             await self._wait(random.uniform(0.5, 1) * (self._first_seconds or self._interval))
         while True:
             pause = self._interval
-            self._next_due = None  # calls of `due_at` during the run count
             if await self.attempt():
                 pause = spread(pause)
             if this.cancelling():  # a run that is stopped may end with an error of its own
