@@ -90,7 +90,7 @@ begin
     then
         return null;
     end if;
-    return holdfast._wake_ends(p_now, p_run_id);
+    return holdfast._wake(p_now, p_run_id, ':end');
 end $$;
 
 -- Change the tasks of attempts that ended. Returns for each run, by run_id, the outcomes with their

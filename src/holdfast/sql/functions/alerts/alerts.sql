@@ -26,14 +26,25 @@ begin
         v_new.heard_at := v_now;
         v_new.look_at := v_now;
         v_new.is_active := false;
-        perform holdfast._check_alert(v_new);
+        perform holdfast._check_given('the name of an alert', v_new.name is not null);
+        perform holdfast._check_given('the kind, the subject, the threshold and how long it lasts',
+            num_nulls(v_new.kind, v_new.subject, v_new.threshold, v_new.lasting_seconds) = 0);
+        perform holdfast._check_topic(v_new.topic);
+        if char_length(v_new.name) not between 1 and 100 then
+            raise invalid_parameter_value using message = format(
+                'the name of an alert has 1 to 100 characters, not %s', char_length(v_new.name));
+        end if;
         insert into holdfast.alerts select v_new.* on conflict do nothing;
         if found then
             added := added || v_new.name;
             continue;
         end if;
         select * into v_old from holdfast.alerts a where a.app = p_app and a.name = v_new.name;
-        if holdfast._says_the_same(v_old, v_new) then
+        if (v_old.kind, v_old.subject, v_old.threshold, v_old.within_seconds,
+            v_old.lasting_seconds, v_old.topic)
+            is not distinct from (v_new.kind, v_new.subject, v_new.threshold,
+                v_new.within_seconds, v_new.lasting_seconds, v_new.topic)
+        then
             update holdfast.alerts a set heard_at = v_now
             where a.app = p_app and a.name = v_new.name
                 and not holdfast._is_heard(a.heard_at, v_now, 15);
@@ -50,32 +61,6 @@ begin
         end if;
     end loop;
 end $$;
-
--- Refuse an alert that has a value that is not allowed (22004, 22023). Locks nothing. Called by
--- declare_alerts.
-create or replace function holdfast._check_alert(p_new holdfast.alerts) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
-as $$
-begin
-    perform holdfast._check_given('the name of an alert', p_new.name is not null);
-    perform holdfast._check_given('the kind, the subject, the threshold and how long it lasts',
-        num_nulls(p_new.kind, p_new.subject, p_new.threshold, p_new.lasting_seconds) = 0);
-    perform holdfast._check_topic(p_new.topic);
-    if char_length(p_new.name) not between 1 and 100 then
-        raise invalid_parameter_value using message = format(
-            'the name of an alert has 1 to 100 characters, not %s', char_length(p_new.name));
-    end if;
-end $$;
-
--- Return true if two alerts say the same. Called by declare_alerts.
-create or replace function holdfast._says_the_same(p_old holdfast.alerts, p_new holdfast.alerts)
-returns boolean
-language sql immutable
-return (p_old.kind, p_old.subject, p_old.threshold, p_old.within_seconds, p_old.lasting_seconds,
-        p_old.topic)
-    is not distinct from (p_new.kind, p_new.subject, p_new.threshold, p_new.within_seconds,
-        p_new.lasting_seconds, p_new.topic);
 
 -- Look at the alerts that are due, each at most once in 10 seconds. One that changes is written and
 -- published in this transaction: one event for each change. If its event is refused, it stays as it

@@ -66,7 +66,7 @@ begin
             || ',"feedback":' || coalesce(to_json(p_feedback)::text, 'null')
             || ',"decision_id":' || to_json(p_decision_id)
             || ',"values":' || coalesce(p_values::text, 'null') || '}')::json, p_key);
-        notices := holdfast._wake_ends(v_now, p_run_id);
+        notices := holdfast._wake(v_now, p_run_id, ':end');
     end if;
     select e.event_type, e.key, e.details, holdfast._micros(e.at)
     into event_type, key, details, at

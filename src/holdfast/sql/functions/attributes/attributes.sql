@@ -86,7 +86,7 @@ end $$;
 -- Set the `attributes` of objects for runs, and remove those that are null. Of several values of
 -- one name the last counts.
 -- Locks: the attributes, by run_id and name. Called by set_attributes, restore_run, _add_attributes
--- and _set_attributes_of_code.
+-- and _carry_out.
 create or replace function holdfast._set_attributes(p_run_ids uuid[], p_objects json[])
 returns void
 language plpgsql
@@ -113,18 +113,6 @@ begin
     order by k.run_id, k.name
     on conflict (run_id, name) do update set value = excluded.value
         where a.value::text <> excluded.value::text;
-end $$;
-
--- Carry out AttributesSet. The rows of the runs are locked first, as set_attributes does: a
--- statement that waited for one attribute would not see the others that were set meanwhile.
--- Locks: the runs FOR NO KEY UPDATE, by run_id; as _set_attributes. Called by _carry_out.
-create or replace function holdfast._set_attributes_of_code(p_run_ids uuid[], p_details json[])
-returns void
-language plpgsql
-as $$
-begin
-    perform holdfast._lock_runs(p_run_ids);
-    perform holdfast._set_attributes(p_run_ids, p_details);
 end $$;
 
 -- Set the attributes of those runs of a start that it has created; of an id that was given twice,

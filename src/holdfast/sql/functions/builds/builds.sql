@@ -147,8 +147,9 @@ create or replace function holdfast.promote_build(
 language plpgsql
 as $$
 declare
-    v_route holdfast.build_routes := holdfast._lock_route(p_app);
+    v_route holdfast.build_routes;
 begin
+    select * into v_route from holdfast.build_routes r where r.app = p_app for update;
     former := v_route.current;
     if not exists (
         select from holdfast.builds b where b.app = p_app and b.build = p_build)
@@ -185,9 +186,10 @@ create or replace function holdfast.ramp_build(
 language plpgsql
 as $$
 declare
-    v_route holdfast.build_routes := holdfast._lock_route(p_app);
+    v_route holdfast.build_routes;
     v_ramped constant text := case when p_percent <> 0 then p_build end;
 begin
+    select * into v_route from holdfast.build_routes r where r.app = p_app for update;
     if (p_percent between 0 and 100) is not true then
         raise exception using errcode = '22023', message = format(
             'a share of new runs is from 0 to 100 percent, not %s', p_percent);
@@ -217,9 +219,11 @@ create or replace function holdfast.roll_back_build(
 language plpgsql
 as $$
 declare
-    v_route holdfast.build_routes := holdfast._lock_route(p_app);
-    v_count constant int := coalesce(cardinality(v_route.former), 0);
+    v_route holdfast.build_routes;
+    v_count int;
 begin
+    select * into v_route from holdfast.build_routes r where r.app = p_app for update;
+    v_count := coalesce(cardinality(v_route.former), 0);
     former := coalesce(v_route.ramped, v_route.current);
     current := v_route.current;
     outcome := case when v_route.ramped is not null then 'ramp'
@@ -234,16 +238,4 @@ begin
                 when 'changed' then v_route.former[:v_count - 1] else r.former end
         where r.app = p_app;
     end if;
-end $$;
-
--- Return what new runs of an app get, locked. Called by promote_build, ramp_build and
--- roll_back_build.
-create or replace function holdfast._lock_route(p_app text) returns holdfast.build_routes
-language plpgsql
-as $$
-declare
-    v_route holdfast.build_routes;
-begin
-    select * into v_route from holdfast.build_routes r where r.app = p_app for update;
-    return v_route;
 end $$;

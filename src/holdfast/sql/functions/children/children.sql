@@ -38,7 +38,9 @@ begin
                 case when c.attributes is null then c.tags else json_build_object(
                     'tags', c.tags, 'attributes', c.attributes) end as tags,
                 case when c.kind is not null then c.kind = 'flow'  -- null: known by name only
-                    else holdfast._has_shape(c.workflow_name || '@' || c.version) end as is_flow,
+                    else exists (
+                        select from holdfast.flows f
+                        where f.handler = c.workflow_name || '@' || c.version) end as is_flow,
                 exists (
                     select from holdfast.start_rules r where r.name = c.workflow_name) as is_ruled
             from unnest(p_run_ids, p_keys, p_details) with ordinality
@@ -134,7 +136,7 @@ begin
     then
         return null;
     end if;
-    return holdfast._wake_ends(p_now, p_run_id);
+    return holdfast._wake(p_now, p_run_id, ':end');
 end $$;
 
 -- Ask the children of ChildCancelRequested to stop, or the last runs that they continued as. A run

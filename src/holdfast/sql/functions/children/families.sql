@@ -33,13 +33,16 @@ begin
         if v_parent.references is not null then
             perform holdfast._use_payloads(v_parent.run_id, v_parent.references);
         end if;
-        if holdfast._is_flow_turn(v_parent.run_id) then
+        if exists (
+            select from holdfast.tasks t
+            where t.run_id = v_parent.run_id and t.key = '' and t.kind = 'flow')
+        then
             v_notices := v_notices
                 || holdfast._tell_flow(p_now, v_parent.run_id, v_parent.keys, v_parent.children);
         elsif holdfast._append_block(
             p_now, v_parent.run_id, v_parent.types, v_parent.keys, v_parent.details) is not null
         then
-            v_notices := v_notices || holdfast._wake_ends(p_now, v_parent.run_id);
+            v_notices := v_notices || holdfast._wake(p_now, v_parent.run_id, ':end');
         end if;
     end loop;
     return v_notices;
@@ -195,7 +198,13 @@ begin
     loop
         if v_run_id = any (v_descendants) then
             perform holdfast._lock_turns(array[v_run_id]);
-        elsif not holdfast._lock_free_turn(v_run_id) then
+            continue;
+        end if;
+        perform from holdfast.tasks t
+        where t.run_id = v_run_id and t.key = '' for update skip locked;
+        if not found and exists (
+            select from holdfast.tasks t where t.run_id = v_run_id and t.key = '')
+        then
             v_busy := v_busy || v_run_id;
         end if;
     end loop;

@@ -6,8 +6,8 @@
 -- others are withdrawn, at last other runs are told. A run in p_ended has no tasks any more, and
 -- gets none. `notices` are (topic, payload); `undelivered` is that of commit.
 -- Locks: expects the turn rows of p_commanding, and of the runs that their commands are for,
--- locked; rows of runs; ids of new runs; other task rows; events, run by run; streams. Called by
--- commit.
+-- locked; rows of runs; attributes; ids of new runs; other task rows; events, run by run; streams.
+-- Called by commit.
 create or replace function holdfast._carry_out(
     p_now timestamptz, p_commanding uuid[], p_ended uuid[],
     p_run_ids uuid[], p_types text[], p_keys text[], p_details json[],
@@ -40,7 +40,10 @@ begin
             notices := notices || v_told;
             continue;
         elsif v_command.event_type = 'AttributesSet' then
-            perform holdfast._set_attributes_of_code(v_command.run_ids, v_command.details);
+            -- The runs first, as set_attributes does: a statement that waited for one attribute
+            -- would not see the others that were set meanwhile.
+            perform holdfast._lock_runs(v_command.run_ids);
+            perform holdfast._set_attributes(v_command.run_ids, v_command.details);
             continue;
         end if;
         notices := notices || case v_command.event_type

@@ -17,18 +17,6 @@ begin
         ) as t);
 end $$;
 
--- Lock a run's turn row unless another transaction has it. Returns true if it is locked now, or if
--- there is none. Called by _lock_families.
-create or replace function holdfast._lock_free_turn(p_run_id uuid) returns boolean
-language plpgsql
-as $$
-begin
-    perform from holdfast.tasks t
-    where t.run_id = p_run_id and t.key = '' for update skip locked;
-    return found or not exists (
-        select from holdfast.tasks t where t.run_id = p_run_id and t.key = '');
-end $$;
-
 -- Lock task rows by (run_id, key). The lock is a statement of its own: a statement that waited for
 -- a row while its holder changed it would not see the row's new place, and would change nothing.
 -- Called by _end_attempts, _correct_units, _cancel_activities, time_out_activities and
@@ -47,7 +35,7 @@ end $$;
 
 -- Lock rows of runs by run_id, for a change in a later statement, as in _lock_tasks: tags change
 -- without the turn row. Called by _end_runs, move_to_build, reschedule_runs,
--- _set_attributes_of_code and _take_over_children.
+-- _carry_out and _take_over_children.
 create or replace function holdfast._lock_runs(p_run_ids uuid[]) returns void
 language plpgsql
 as $$
@@ -64,7 +52,7 @@ end $$;
 -- them exist. A row that is held can still change: the run can end.
 -- What is left of a run of which a part is deleted is deleted, and does not count.
 -- Locks: as _finish_deletions; the runs FOR KEY SHARE, by run_id. Called by _start_runs,
--- _start_flows and _hold_origin.
+-- _start_flows, _start_ruled, fork_run, fork_flow and retry_flow.
 create or replace function holdfast._hold_runs(p_run_ids uuid[]) returns boolean
 language plpgsql
 as $$
@@ -81,14 +69,4 @@ begin
         select r.run_id from holdfast.runs r where r.run_id = u.run_id for key share
     ) as r on true;
     return v_held = v_asked;
-end $$;
-
--- Hold the run that another run is to be made of. Returns false if there is none, or if its
--- retention is over and a part of it is deleted.
--- Locks: the run FOR KEY SHARE. Called by fork_run, fork_flow, retry_flow and _start_ruled.
-create or replace function holdfast._hold_origin(p_run_id uuid) returns boolean
-language plpgsql
-as $$
-begin
-    return holdfast._hold_runs(array[p_run_id]);
 end $$;

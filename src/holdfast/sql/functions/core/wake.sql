@@ -1,9 +1,8 @@
 -- Wake runs, or tell the workers that hold them.
 
 -- Wake a run that awaits this and report that its queue has work, or tell the worker that holds it.
--- Returns a (topic, payload) notice, or null.
--- Locks: expects the turn row locked. Called by signal_runs, _wake_ends and
--- _tell_waiting.
+-- ':end' is the end of an activity or a child, or a decision. Returns a (topic, payload) notice, or
+-- null. Locks: expects the turn row locked. Called by all that append a signal or such an end.
 create or replace function holdfast._wake(p_now timestamptz, p_run_id uuid, p_topic text)
 returns text[]
 language plpgsql
@@ -25,17 +24,6 @@ begin
         return array[array['work', v_turn.queue]];
     end if;
     return null;
-end $$;
-
--- Wake a run that awaits the end of an activity or a child, or a decision, or tell its holder that
--- there is one. Returns a (topic, payload) notice, or null.
--- Locks: expects the turn row locked. Called by all that append such ends.
-create or replace function holdfast._wake_ends(p_now timestamptz, p_run_id uuid) returns text[]
-language plpgsql
-reset plan_cache_mode reset enable_seqscan
-as $$
-begin
-    return holdfast._wake(p_now, p_run_id, ':end');
 end $$;
 
 -- Wake runs, whatever they await, or tell the workers that hold them. Returns (topic, payload)

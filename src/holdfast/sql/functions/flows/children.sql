@@ -1,13 +1,5 @@
 -- Runs of flows as children, and runs as the steps of flows.
 
--- Return true if there is a shape slug@version. Locks nothing. Called by _start_children.
-create or replace function holdfast._has_shape(p_handler text) returns boolean
-language plpgsql stable
-as $$
-begin
-    return exists (select from holdfast.flows f where f.handler = p_handler);
-end $$;
-
 -- Start runs of flows that runs of workflows asked for. A start that start_flows would refuse is
 -- ChildFailed in the parent's log: the parent's commit must not fail because of it, now and each
 -- time that it is tried again. Returns the ids that were new, in no order, and (topic, payload)
@@ -65,17 +57,6 @@ begin
         v_new.queues, v_new.priorities, v_new.timeouts, v_new.retentions, v_new.tags,
         v_new.headers, v_new.parents, v_new.parent_keys, v_new.closes) as s;
     notices := notices || v_begun;
-end $$;
-
--- Return true if a run is one of a flow that has not ended. Locks nothing. Called by _tell_parents.
-create or replace function holdfast._is_flow_turn(p_run_id uuid) returns boolean
-language plpgsql stable
-as $$
-declare
-    v_kind text;
-begin
-    select t.kind into v_kind from holdfast.tasks t where t.run_id = p_run_id and t.key = '';
-    return v_kind is not distinct from 'flow';
 end $$;
 
 -- Return those of some runs that are runs of flows and have not ended. Locks nothing. Called by

@@ -30,7 +30,7 @@ begin
             'run %s is not one of a flow: fork it with fork_run', p_run_id);
     end if;
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(v_origin.name));
-    v_is_there := holdfast._hold_origin(p_run_id);
+    v_is_there := holdfast._hold_runs(array[p_run_id]);
     select r.* into v_origin from holdfast.runs r where r.run_id = p_run_id;  -- as it is by now
     perform from holdfast.tasks t where t.run_id = p_run_id and t.key = '' for share;
     v_handler := v_origin.name || '@' || v_origin.version;

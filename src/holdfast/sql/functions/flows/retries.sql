@@ -30,7 +30,7 @@ begin
             'run %s is not one of a flow: retry it with fork_run', p_run_id);
     end if;
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(v_origin.name));
-    v_is_there := holdfast._hold_origin(p_run_id);
+    v_is_there := holdfast._hold_runs(array[p_run_id]);
     select r.* into v_origin from holdfast.runs r where r.run_id = p_run_id;  -- as it is by now
     v_handler := v_origin.name || '@' || v_origin.version;
     outcome := case
@@ -64,7 +64,9 @@ as $$
 declare
     v_input json := coalesce(p_input, p_origin.input);
     v_given text[] := array(select distinct k.key from json_object_keys(p_results) as k (key));
-    v_is_kept boolean := p_input is null and not holdfast._is_replaced(p_origin, p_handler);
+    v_is_kept boolean := p_input is null and not exists (  -- older than its shape: started by name
+        select from holdfast.replaced_shapes x
+        where x.handler = p_handler and x.replaced_at > p_origin.created_at);
     v_again text[];
 begin
     perform holdfast._check_shapes(
@@ -82,17 +84,6 @@ begin
         notices := holdfast._resume_flow(p_run_id, p_handler, v_again);
     end if;
 end $$;
-
--- Return true if the shape that a run had was replaced. A run that was started by name, before
--- there was the flow, is older than its shape. Called by _continue_flow.
-create or replace function holdfast._is_replaced(p_run holdfast.runs, p_handler text)
-returns boolean
-language sql stable
-as $$
-    select exists (
-        select from holdfast.replaced_shapes x
-        where x.handler = p_handler and x.replaced_at > p_run.created_at)
-$$;
 
 -- Return the steps that run again in a run that begins with what another has: those that have
 -- neither completed nor been skipped, p_from, and all after them and after the steps whose outputs

@@ -89,7 +89,7 @@ end $$;
 -- Return the state of a run of a flow that has not ended, from the tasks of its steps: running if a
 -- worker has one, else paused, else queued if one is due, else waiting. 100 of its tasks are looked
 -- at; if it has more, as a wide map, then also 1,000 of those that workers have of its flow, in
--- each of its queues. Called by _show_runs and _matching_runs.
+-- each of its queues. Called by get_runs and _matching_runs.
 create or replace function holdfast._flow_state(p_run_id uuid, p_paused boolean) returns text
 language plpgsql stable
 set enable_bitmapscan = off

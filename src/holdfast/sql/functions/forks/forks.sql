@@ -33,7 +33,7 @@ declare
     v_children uuid[];
 begin
     perform holdfast._check_fork(p_run_id, p_new_run_id, p_retry, p_input, p_results, p_version);
-    v_is_there := holdfast._hold_origin(p_run_id);
+    v_is_there := holdfast._hold_runs(array[p_run_id]);
     select * into v_origin from holdfast.runs r where r.run_id = p_run_id;
     if v_origin.kind = 'flow' then
         raise invalid_parameter_value using message = format(

@@ -1,9 +1,9 @@
 -- Runs as callers see them: what lists, counts and answers about single runs return.
 
 -- Return runs as a caller sees them: with the row of the next turn, and the state derived from it.
--- Without p_payloads, input and output are null. Called by get_runs, list_runs
--- and count_runs_by.
-create or replace function holdfast._show_runs(p_run_ids uuid[], p_payloads boolean)
+-- Without p_payloads, input and output are null. Called by clients, wait_for_end, list_runs and
+-- count_runs_by.
+create or replace function holdfast.get_runs(p_run_ids uuid[], p_payloads boolean default true)
 returns table (
     run_id uuid, name text, version int, key text, queue text, priority int, status text,
     state text, input json, output json, error json, tags text[], headers json,
@@ -51,7 +51,7 @@ end $$;
 
 -- Return the last failed attempt of a run that its policy retries, {"attempt": …, "error": …}: the
 -- run itself if it has continued as the next attempt, else the attempt before it; {"attempt": null}
--- for a fork or a retry by hand, whose log may have attempts of its origin. Called by _show_runs.
+-- for a fork or a retry by hand, whose log may have attempts of its origin. Called by get_runs.
 create or replace function holdfast._last_failure(p_run_id uuid, p_status text) returns json
 language plpgsql stable
 as $$
@@ -62,18 +62,3 @@ begin
         case p_status when 'continued' then 'WorkflowContinuedAsNew' else 'WorkflowForked' end
     order by e.idx desc limit 1;
 end $$;
-
--- Return runs; without p_payloads, input and output are null. Called by clients and wait_for_end.
-create or replace function holdfast.get_runs(p_run_ids uuid[], p_payloads boolean default true)
-returns table (
-    run_id uuid, name text, version int, key text, queue text, priority int, status text,
-    state text, input json, output json, error json, tags text[], headers json,
-    retention_seconds float8, created_at bigint, started_at bigint, completed_at bigint,
-    deadline_at bigint, visible_at bigint, awaiting text[], worker text, attempts int,
-    lease_no int, stuck text, paused boolean, parent_run_id uuid, parent_key text, kind text,
-    due_at bigint, attributes json, build text, last_failure json
-)
-language sql stable
-as $$
-    select * from holdfast._show_runs(p_run_ids, p_payloads)
-$$;

@@ -72,7 +72,7 @@ begin
     end if;
     return query
     select g.value, count(*), holdfast._micros(v_stopped_at)
-    from holdfast._show_runs(v_run_ids, false) as s
+    from holdfast.get_runs(v_run_ids, false) as s
     cross join lateral unnest(case p_by
         when 'workflow' then array[s.name]
         when 'state' then array[s.state]

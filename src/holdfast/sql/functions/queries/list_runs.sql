@@ -348,7 +348,7 @@ as $$
         p_input_contains, holdfast._moment(holdfast._check_moment('the place', p_before_at)),
         p_before_id,
         holdfast._limit(p_limit), p_bound, p_seconds, p_attributes, p_build) as l
-    left join lateral holdfast._show_runs(l.run_ids, p_payloads) as s on true
+    left join lateral holdfast.get_runs(l.run_ids, p_payloads) as s on true
 $$;
 
 -- Return runs whose ids begin alike: between two ids, at most p_limit. Called by clients.

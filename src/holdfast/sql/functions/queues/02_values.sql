@@ -89,7 +89,7 @@ end $$;
 
 -- Return how many seconds from now a message is due: a delay, or the time until a moment; null if
 -- neither is given. Refuses both, and a moment that timestamps do not reach (22023). Called by
--- _delays and change_message.
+-- send_messages and change_message.
 create or replace function holdfast._delay(p_now timestamptz, p_delay float8, p_due_at bigint)
 returns float8
 language plpgsql stable
@@ -104,19 +104,4 @@ begin
     end if;
     perform holdfast._check_moment('a message', p_due_at);
     return greatest(0, (p_due_at - holdfast._micros(p_now)) / 1e6);
-end $$;
-
--- Return how many seconds from now messages are due, a null for those of which nothing is said. A
--- null array stands for nulls. Refuses what _delay refuses (22023). Called by send_messages.
-create or replace function holdfast._delays(
-    p_now timestamptz, p_delays float8[], p_due_ats bigint[]
-) returns float8[]
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
-as $$
-begin
-    return array(
-        select holdfast._delay(p_now, u.delay, u.due_at)
-        from unnest(p_delays, p_due_ats) with ordinality as u (delay, due_at, place)
-        order by u.place);
 end $$;

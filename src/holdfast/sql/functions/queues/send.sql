@@ -41,7 +41,10 @@ begin
         perform holdfast._no_queue(p_queue);
     end if;
     if p_due_ats is not null then
-        p_delays := holdfast._delays(v_now, p_delays, p_due_ats);
+        p_delays := array(
+            select holdfast._delay(v_now, u.delay, u.due_at)
+            from unnest(p_delays, p_due_ats) with ordinality as u (delay, due_at, place)
+            order by u.place);
     end if;
     -- Nothing is compressed in an array: sizes are those of the texts, with headers of 4 bytes.
     -- An unnest in a select list does not copy the payloads, one in a from clause does.

@@ -48,7 +48,7 @@ begin
     select d.* into p_queue, p_priority, p_timeout, p_retention
     from holdfast._with_declared(p_name, p_queue, p_priority, p_timeout, p_retention) as d;
     if p_rules ->> 'after' is not null
-        and not holdfast._hold_origin((p_rules ->> 'after')::uuid)
+        and not holdfast._hold_runs(array[(p_rules ->> 'after')::uuid])
     then
         refused := 'gone';
         return;

@@ -3,26 +3,17 @@
 -- A topic is segments with dots between them: `invoices.17.paid`. In a pattern, `*` stands for one
 -- segment, and `#` for any number of them, also none.
 
--- Return true if events can be published to this topic.
-create or replace function holdfast._is_topic(p_topic text) returns boolean
-language sql immutable parallel safe
-return octet_length(p_topic) <= 255 and p_topic ~ E'^[a-zA-Z0-9_-]+(\\.[a-zA-Z0-9_-]+)*$';
-
--- Return true if this is a pattern of topics.
-create or replace function holdfast._is_pattern(p_pattern text) returns boolean
-language sql immutable parallel safe
-return octet_length(p_pattern) <= 255
-    and p_pattern ~ E'^([a-zA-Z0-9_-]+|[*]|#)(\\.([a-zA-Z0-9_-]+|[*]|#))*$';
-
 -- Refuse what is not a topic (22023), and a null (22004). Called by publish, list_subscriptions,
--- count_subscriptions, _check_sender and _check_alert.
+-- count_subscriptions, _check_sender and declare_alerts.
 create or replace function holdfast._check_topic(p_topic text) returns void
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the topic', p_topic is not null);
-    if not holdfast._is_topic(p_topic) then
+    if octet_length(p_topic) > 255
+        or p_topic !~ E'^[a-zA-Z0-9_-]+(\\.[a-zA-Z0-9_-]+)*$'
+    then
         raise invalid_parameter_value using message = format(
             '%s is not a topic: it is segments of the characters a-z, A-Z, 0-9, "_" and "-", with '
             'dots between them, 255 in all', quote_literal(left(p_topic, 300)));
@@ -36,7 +27,9 @@ reset plan_cache_mode reset enable_seqscan
 as $$
 begin
     perform holdfast._check_given('the pattern', p_pattern is not null);
-    if not holdfast._is_pattern(p_pattern) then
+    if octet_length(p_pattern) > 255
+        or p_pattern !~ E'^([a-zA-Z0-9_-]+|[*]|#)(\\.([a-zA-Z0-9_-]+|[*]|#))*$'
+    then
         raise invalid_parameter_value using message = format(
             '%s is not a pattern: it is segments with dots between them, 255 characters in all; a '
             'segment is "*" (any one), "#" (any number of them), or of the characters a-z, A-Z, '

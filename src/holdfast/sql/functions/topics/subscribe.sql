@@ -193,7 +193,11 @@ begin
                 added := added || v_new.pattern;
             end if;
         elsif v_old.app is null or v_old.heard_at < v_now - interval '15 seconds'
-            or v_old.paused_by = 'code' or holdfast._differs(v_old, v_new)
+            or v_old.paused_by = 'code'
+            or (v_old.version, v_old.queue, v_old.priority, v_old.timeout, v_old.retention,
+                v_old.tags::text, v_old.headers::text)
+            is distinct from (v_new.version, v_new.queue, v_new.priority, v_new.timeout,
+                v_new.retention, v_new.tags::text, v_new.headers::text)
         then
             perform holdfast._write_subscription(v_new);
             update holdfast.subscriptions s
@@ -217,17 +221,6 @@ begin
     )
     select array_agg(g.pattern order by g.pattern) into paused from gone g;
 end $$;
-
--- Return true if a subscription has other values than its new declaration. Called by
--- declare_subscriptions.
-create or replace function holdfast._differs(
-    p_old holdfast.subscriptions, p_new holdfast.subscriptions
-) returns boolean
-language sql immutable
-return (p_old.version, p_old.queue, p_old.priority, p_old.timeout, p_old.retention,
-        p_old.tags::text, p_old.headers::text)
-    is distinct from (p_new.version, p_new.queue, p_new.priority, p_new.timeout, p_new.retention,
-        p_new.tags::text, p_new.headers::text);
 
 -- List subscriptions, oldest first: with p_kind those of a kind, else all but those of runs; with
 -- p_topic those that an event of the topic would reach if it fitted their conditions. p_after is

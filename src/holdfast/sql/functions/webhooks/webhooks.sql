@@ -96,6 +96,6 @@ begin
     end if;
     if outcome = 'received' then
         update holdfast.webhooks h set received_at = v_now where h.digest = p_digest;
-        notices := holdfast._tell(p_tell, holdfast._wake_ends(v_now, p_run_id));
+        notices := holdfast._tell(p_tell, holdfast._wake(v_now, p_run_id, ':end'));
     end if;
 end $$;
