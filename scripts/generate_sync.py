@@ -1,8 +1,9 @@
 """Write the synchronous client from the asynchronous one.
 
 Each public method becomes a method of the same name, parameters and types, which makes the call
-through a portal. Neither the code of the methods is repeated nor, but for the first line, their
-documentation: `holdfast.sync.docs` takes that from them.
+through a portal: `blocking` and `iterating` make it of the asynchronous one. A method is written
+out only if it has overloads, or if its result becomes a synchronous handle or message. Of the
+documentation the first line is repeated: `holdfast.sync.docs` takes the rest from those methods.
 
     python scripts/generate_sync.py           write src/holdfast/sync/
     python scripts/generate_sync.py --check   fail if a module there differs
@@ -79,12 +80,13 @@ SOURCES = (
     *GROUPS.values(),
 )
 
-WIDTH = 86  # of a docstring, in characters
+WIDTH = 86  # of a docstring in a method, in characters
 
 # What the hand-written bases hold.
 SKIPPED = {"open", "close", "run_id", "entity"}
 
 TWINS = {source.name: f"Sync{source.name}" for source in SOURCES}
+_YIELDS = ("AsyncGenerator", "AsyncIterator")
 TYPES = {"AsyncGenerator": "Generator", "AsyncIterator": "Iterator", **TWINS}
 
 
@@ -107,7 +109,7 @@ def generate(module: str) -> str:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
             ),
             "from holdfast.sync.base import SyncBase, SyncGroup, SyncHandleBase",
-            "from holdfast.sync.base import SyncMessageBase, Target",
+            "from holdfast.sync.base import SyncMessageBase, Target, blocking, iterating",
             *(
                 f"from holdfast.sync.{each.twin} import Sync{each.name}"
                 for each in SOURCES
@@ -128,7 +130,7 @@ def _twin(source: Source) -> list[str]:
         f"class Sync{source.name}({source.base}, of={source.name}):",
         *_indented(_docstring(found) or ""),
         *(_indented(_constructor(found)) if source.name == "Client" else ()),
-        *(line for text in _translations(found) for line in _indented(text)),
+        *(line for text in _translations(found, source) for line in _indented(text)),
     ]
 
 
@@ -157,10 +159,30 @@ def _methods(found: ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef
     ]
 
 
-def _translations(found: ast.ClassDef) -> list[str]:
+def _translations(found: ast.ClassDef, source: Source) -> list[str]:
     methods = _methods(found)
     several = {method.name for method in methods if _is_overload(method)}
-    return [_translate(method, precise=method.name not in several) for method in methods]
+    is_generic = source.base.endswith("[Out_co]")
+    of = f"{source.name}[object]" if is_generic else source.name
+    return [
+        _translate(method, precise=method.name not in several)
+        if method.name in several or _is_written_out(method)
+        else _made(method, of)
+        for method in methods
+    ]
+
+
+def _is_written_out(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return True if the result is not that of the asynchronous method, or of a variable type."""
+    result = ast.unparse(method.returns) if method.returns else "None"
+    return re.search(rf"\b({'|'.join(TWINS)}|[A-Z]|Out|Out_co)\b", result) is not None
+
+
+def _made(method: ast.FunctionDef | ast.AsyncFunctionDef, of: str) -> str:
+    """Return the line that makes a synchronous method of an asynchronous one."""
+    result = ast.unparse(method.returns) if method.returns else ""
+    make = "iterating" if result.startswith(_YIELDS) else "blocking"
+    return f"{method.name} = {make}({of}.{method.name})\n{_docstring(method, WIDTH + 4) or ''}"
 
 
 def _is_overload(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -187,7 +209,7 @@ def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str, *, precis
     """Write the expression that makes the call and turns its result into a synchronous one."""
     target = f"self._target.{method.name}"
     given = ", ".join(_passed(method.args))
-    if result.startswith(("AsyncGenerator", "AsyncIterator")):
+    if result.startswith(_YIELDS):
         return f"self._portal.iterate({target}({given}))"
     if isinstance(method, ast.FunctionDef):
         return f"SyncRunHandle(self._portal, {target}({given}))"
@@ -220,12 +242,14 @@ def _renamed(annotation: str) -> str:
     return ast.unparse(_Renamed().visit(ast.parse(annotation)))
 
 
-def _docstring(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+def _docstring(
+    node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef, width: int = WIDTH
+) -> str | None:
     """Return the first line of a docstring, as a docstring."""
     text = ast.get_docstring(node)
     if text is None:
         return None
-    first = textwrap.fill(text.splitlines()[0], WIDTH)
+    first = textwrap.fill(text.splitlines()[0], width)
     return f'"""{first}\n"""' if "\n" in first else f'"""{first}"""'
 
 

@@ -47,6 +47,9 @@ def test_every_method_has_a_synchronous_twin_with_the_same_parameters(
         original, twin = getattr(plain, name), getattr(sync, name)
         expected = inspect.signature(original).parameters
         assert inspect.signature(twin).parameters == expected, name
+        assert "Async" not in str(inspect.signature(twin).return_annotation), name
+        assert twin.__module__.startswith("holdfast.sync."), name
+        assert twin.__qualname__.startswith("Sync"), name
         assert not inspect.iscoroutinefunction(twin), name
         assert twin.__doc__, name
 

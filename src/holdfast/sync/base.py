@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator
+from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -33,6 +35,37 @@ E = TypeVar("E")
 P = ParamSpec("P")
 Out_co = TypeVar("Out_co", covariant=True)
 R = TypeVar("R")
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[Any, P], R]:
+    """Return a method with the parameters of an asynchronous one, which waits for its result."""
+    name = method.__name__
+
+    @wraps(method)
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self._call(getattr(self._target, name), *args, **kwargs)
+        return result
+
+    return call
+
+
+def iterating(
+    method: Callable[Concatenate[Any, P], AsyncIterator[R]],
+) -> Callable[Concatenate[Any, P], Generator[R]]:
+    """Return a method with the parameters of one that yields asynchronously, which yields too."""
+    name = method.__name__
+
+    @wraps(method)
+    def iterate(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Generator[R]:
+        found: Generator[R] = self._portal.iterate(getattr(self._target, name)(*args, **kwargs))
+        return found
+
+    signature = inspect.signature(method)
+    result = str(signature.return_annotation).removeprefix("Async")
+    iterate.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
+    return iterate
 
 
 class Target(Client):

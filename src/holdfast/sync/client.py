@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Never, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import Never, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
-from holdfast.client.messaging import Signal
 from holdfast.client.naming import RunRef
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.starts import StartAndWaitOptions, StartManyOptions, StartOptions, ToStart
-from holdfast.insight.spans import Timeline
 from holdfast.payloads import Codecs, LargePayloads
 from holdfast.store.port import Store
-from holdfast.sync.base import SyncBase, Target
+from holdfast.sync.base import SyncBase, Target, blocking
 from holdfast.sync.groups import (
     SyncActivities,
     SyncAlerts,
@@ -37,11 +35,7 @@ from holdfast.sync.queues import SyncQueues
 from holdfast.sync.runs import SyncRuns
 from holdfast.sync.schedules import SyncSchedules
 from holdfast.sync.topics import SyncTopics
-from holdfast.types import Delivery
 from holdfast.values.durations import Duration
-
-if TYPE_CHECKING:
-    from holdfast.insight.why import Explanation
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -219,15 +213,10 @@ class SyncClient(SyncBase, of=Client):
         """Wait for a run's end and return its output; see `RunHandle.result`."""
         return self._call(self._target.result, run, workflow, timeout=timeout)
 
-    def signal(
-        self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None
-    ) -> bool:
-        """Send a signal; the run's code gets it when it waits for that name, now or later."""
-        return self._call(self._target.signal, run, name, payload, signal_id)
-
-    def signal_many(self, signals: Iterable[Signal]) -> builtins.list[Delivery]:
-        """Send signals together, and return the outcome of each; none of them raises."""
-        return self._call(self._target.signal_many, signals)
+    signal = blocking(Client.signal)
+    """Send a signal; the run's code gets it when it waits for that name, now or later."""
+    signal_many = blocking(Client.signal_many)
+    """Send signals together, and return the outcome of each; none of them raises."""
 
     @overload
     def update(
@@ -266,10 +255,7 @@ class SyncClient(SyncBase, of=Client):
             self._target.update, run, name, payload, update_id=update_id, timeout=timeout, type=type
         )
 
-    def why(self, run: RunRef) -> Explanation:
-        """Return what a run does or waits for, and the actions that would move it."""
-        return self._call(self._target.why, run)
-
-    def timeline(self, run: RunRef) -> Timeline:
-        """Return what happened in a run as spans: steps, calls, timers, messages."""
-        return self._call(self._target.timeline, run)
+    why = blocking(Client.why)
+    """Return what a run does or waits for, and the actions that would move it."""
+    timeline = blocking(Client.timeline)
+    """Return what happened in a run as spans: steps, calls, timers, messages."""

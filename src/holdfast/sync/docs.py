@@ -35,6 +35,8 @@ class Documented:
         for name, method in vars(cls).items():
             if isinstance(method, FunctionType):
                 method.__doc__ = _translated(getattr(of, name))
+                method.__module__ = cls.__module__
+                method.__qualname__ = f"{cls.__name__}.{name}"
 
 
 def _translated(documented: object) -> str | None:
