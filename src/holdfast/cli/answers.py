@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.render.console import console, write_json
 from holdfast.cli.settings import Settings, settings_of
 
 if TYPE_CHECKING:
@@ -35,8 +36,6 @@ class Answer:
 
     def write(self) -> None:
         """Write the answer; exit with code 1 if it is not `ok`."""
-        from holdfast.cli.render.console import console, write_json
-
         if current_settings().json:
             write_json(self.json)
         elif self.none is not None and not self.json:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import aclosing
 from itertools import islice
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from holdfast.cli.exits import NOT_FOUND, USAGE, Refusal
-from holdfast.client import Client
-from holdfast.client.filters import RunFilters
 from holdfast.errors import RunNotFound, UnknownQueue, UnknownWorkflow
-from holdfast.store.port import Store
-from holdfast.types import RunRecord
 from holdfast.values.names import check_reference, full_name, split_name
 from holdfast.values.suggestions import nearest, similar_name
+
+if TYPE_CHECKING:
+    from holdfast.client import Client
+    from holdfast.client.filters import RunFilters
+    from holdfast.store.port import Store
+    from holdfast.types import RunRecord
 
 _NEWEST = 2_000  # runs that are searched for a part of an id
 _SHORTEST = 4

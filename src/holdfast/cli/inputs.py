@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from holdfast.cli.framework import option, together
+from holdfast.cli.render.console import decoded
 from holdfast.errors import ConfigurationError
 from holdfast.values.durations import seconds
 
@@ -129,8 +130,6 @@ def _read(text: str | None) -> tuple[str, str]:
 
 def named_values(texts: Sequence[str], what: str) -> dict[str, object]:
     """Return the values of `NAME=JSON` and `NAME=@FILE` arguments, by name."""
-    from holdfast.cli.render.console import decoded
-
     values: dict[str, object] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -273,8 +272,6 @@ def read_filters(options: dict[str, object]) -> RunFilters:
 
     `parent` is still the text that names a run; `finding.find_parent` looks up its id.
     """
-    from holdfast.cli.render.console import decoded
-
     given: Mapping[str, object] = {name: options.pop(option) for option, name in _NAMES.items()}
     filters = {name: value for name, value in given.items() if value not in (None, ())}
     if where := cast("tuple[str, ...]", options.pop("where")):

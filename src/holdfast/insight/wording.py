@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from holdfast.types import QueueMetrics, RunRecord
+if TYPE_CHECKING:
+    from holdfast.types import QueueMetrics, RunRecord
 
 _SECOND = 1_000_000
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))

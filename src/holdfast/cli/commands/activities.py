@@ -9,6 +9,7 @@ import click
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import read_json
+from holdfast.cli.render.console import decoded
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -42,8 +43,6 @@ def complete(token: str, result: str | None) -> None:
     RESULT is JSON, @FILE, or - for stdin; the default is null. Exit code 4 if the attempt has
     ended, or a newer one has started.
     """
-    from holdfast.cli.render.console import decoded
-
     value = decoded(read_json(result, "result"))
 
     async def work(link: Link) -> Answer:

@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.answers import Answer
 from holdfast.cli.framework import Group, command, option
+from holdfast.cli.render.console import folding, plain, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -37,8 +38,6 @@ def alerts() -> None:
 @option("--active", "Only those that are active; exit code 1 if none is.")
 async def list_alerts(link: Link, *, active: bool) -> Answer:
     """List the alerts of all apps, as they were seen when a worker looked last."""
-    from holdfast.cli.render.console import plain
-
     found = [each for each in await link.client.alerts.list() if each.is_active or not active]
     now = await link.store.now()
     none = "no alert is active" if active else "no alerts"
@@ -48,7 +47,6 @@ async def list_alerts(link: Link, *, active: bool) -> Answer:
 
 def _table(found: list[AlertInfo], now: int) -> Table:
     """Return alerts as a table, a row each."""
-    from holdfast.cli.render.console import folding, table
     from holdfast.insight.alerts import rule_text, state_text
 
     shown = table(folding("", "alert", "app", "begins when", "topic", "seen"))

@@ -13,8 +13,13 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call
+from holdfast.cli.finding import find_run
 from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import filled
+from holdfast.cli.render.console import console
+from holdfast.cli.render.hints import command_of
+from holdfast.insight.wording import ago
+from holdfast.values.moments import to_micros
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -56,16 +61,12 @@ async def list_approvals(link: Link, reference: str | None, limit: int) -> Answe
 
     The oldest comes first.
     """
-    from holdfast.cli.finding import find_run
-
     run = None if reference is None else (await find_run(link.client, reference)).run_id
     found, now = await link.client.approvals.list(run, limit), await link.store.now()
     return Answer(found, lambda: _write(found, now), none="no approval waits for a decision")
 
 
 def _write(found: list[OpenApproval], now: int) -> None:
-    from holdfast.cli.render.console import console
-
     output = console()
     for each in found:
         _write_approval(output, each, now)
@@ -155,8 +156,6 @@ class _Asked:
 
 async def _find(link: Link, reference: str, key: str | None) -> _Asked:
     """Return the approval to decide. Raises Refusal if there is none, or more than one."""
-    from holdfast.cli.finding import find_run
-
     run_id = (await find_run(link.client, reference)).run_id
     found = {each.key: each for each in await link.client.approvals.list(run_id, _MOST)}
     if key is not None:
@@ -197,8 +196,6 @@ def _fill(
 
 
 def _show(approval: OpenApproval | None, now: int) -> None:
-    from holdfast.cli.render.console import console
-
     if approval is not None:
         _write_approval(console(), approval, now)
 
@@ -219,10 +216,7 @@ def _write_approval(console: Console, approval: OpenApproval, now: int) -> None:
     from rich.text import Text
 
     from holdfast.cli.forms import describe_field
-    from holdfast.cli.render.hints import command_of
     from holdfast.insight.approvals import decide_action
-    from holdfast.insight.wording import ago
-    from holdfast.values.moments import to_micros
 
     asked = f"asked {ago(to_micros(approval.requested_at), now)}"
     if approval.timeout_at is not None:

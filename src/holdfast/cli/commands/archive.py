@@ -11,6 +11,9 @@ import click
 from holdfast.cli.answers import Answer, call
 from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import duration
+from holdfast.cli.render.console import console, plain, table, whole
+from holdfast.insight.wording import moment, shorten
+from holdfast.values.moments import to_micros
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -47,8 +50,6 @@ def archive() -> None:
 @option("--limit N", "List at most N runs.", type=click.IntRange(1), default=50)
 async def list_archived(link: Link, workflow: str | None, limit: int) -> Answer:
     """List archived runs, those that were archived last first."""
-    from holdfast.cli.render.console import console, plain
-
     found: list[ArchiveEntry] = []
     async with aclosing(link.client.archive.list(workflow)) as entries:
         async for entry in entries:
@@ -72,7 +73,6 @@ async def show(link: Link, reference: str) -> Answer:
 
     RUN is an id, or workflow/key.
     """
-    from holdfast.cli.render.console import console
     from holdfast.cli.render.runs import event_line, event_object, run_object, summary
     from holdfast.types import LoggedEvent
 
@@ -187,10 +187,7 @@ def _reference(text: str) -> UUID | tuple[str, str]:
 def _table(entries: list[ArchiveEntry]) -> Table:
     from rich.text import Text
 
-    from holdfast.cli.render.console import table, whole
     from holdfast.cli.render.runs import STYLES
-    from holdfast.insight.wording import moment, shorten
-    from holdfast.values.moments import to_micros
 
     shown = table(whole("run"), ["workflow", "key", "state"], whole("created", "ended"))
     for each in entries:

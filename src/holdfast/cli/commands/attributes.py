@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer
+from holdfast.cli.finding import find_run
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import attribute_values
 
@@ -29,7 +30,6 @@ def set_attributes(reference: str, attributes: tuple[str, ...], remove: tuple[st
 
     VALUE is a number, true or false, and else a text; a number in double quotes is a text.
     """
-    from holdfast.cli.finding import find_run
     from holdfast.values.attributes import attribute_filters
 
     changes = {**attribute_values(attributes), **dict.fromkeys(remove)}
@@ -63,8 +63,6 @@ def set_tags(
 
     With TAGs it has these and no others; without, --add and --remove change those that it has.
     """
-    from holdfast.cli.finding import find_run
-
     if not (tags or add or remove):
         raise click.UsageError("give tags, --add or --remove")
 

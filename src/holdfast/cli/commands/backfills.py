@@ -10,6 +10,7 @@ from holdfast.cli.answers import Answer, call
 from holdfast.cli.commands.schedules import overlap_option
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import confirm
+from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -69,8 +70,6 @@ async def cancel_backfills(link: Link, name: str) -> Answer:
     Ticks of theirs that wait for the end of a run are skipped. Exit code 4 if there is no such
     schedule.
     """
-    from holdfast.insight.wording import several
-
     done = await link.client.schedules.cancel_backfills(name)
     ticks = several(done.waiting_ticks, "waiting tick")
     text = f"{several(done.backfills, 'backfill')} cancelled, {ticks} dropped"
@@ -87,6 +86,4 @@ def _count_ticks(record: ScheduleRecord, start: str, end: str) -> int:
 
 
 def _said(count: int) -> str:
-    from holdfast.insight.wording import several
-
     return several(count, "tick") if count <= _COUNTED else f"more than {_COUNTED:,} ticks"

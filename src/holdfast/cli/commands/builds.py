@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer
+from holdfast.cli.finding import find_run
 from holdfast.cli.framework import Group, command, option, sources
+from holdfast.cli.render.console import folding, numbers, plain, table, whole
+from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -48,8 +51,6 @@ async def list_builds(link: Link, *, app: str | None) -> Answer:
     A build is safe to stop if no open run stays with it, no new run gets it, and only its workers
     serve nothing that has open work: a workflow, version or activity that other code dropped.
     """
-    from holdfast.cli.render.console import plain
-
     found = await link.client.builds.list(app=app)
     objects = [plain(each) | {"safe_to_stop": each.safe_to_stop} for each in found]
     return Answer(objects, lambda: _table(found), none="no app has a build here")
@@ -110,8 +111,6 @@ async def roll_back(link: Link, *, app: str | None) -> Answer:
 
     Runs that have begun stay with their build: see `holdfast runs move-build`.
     """
-    from holdfast.cli.render.console import plain
-
     change = await link.client.builds.roll_back(app=app)
     now = "are not pinned to a build" if change.current is None else f"get build {change.current}"
     former = f"build {change.former}"
@@ -149,8 +148,6 @@ def move_build(
     executes moves when it waits next. An ended run is moved for its retries. Exit code 1 if a run
     could not be moved.
     """
-    from holdfast.cli.finding import find_run
-
     if bool(references) == bool(from_build):
         raise click.UsageError("give either runs, or --from BUILD for all open runs of a build")
     if (build is None) != unpin:
@@ -170,7 +167,6 @@ def move_build(
 def _moved(moved: MovedRuns, build: str | None) -> Answer:
     """Return what became of runs: how many moved, and why others did not."""
     from holdfast.insight.builds import MOVE_TEXTS
-    from holdfast.insight.wording import several
 
     counts = Counter(moved.outcomes.values())
     where = "the newest code" if build is None else f"build {build}"
@@ -186,8 +182,6 @@ def _moved(moved: MovedRuns, build: str | None) -> Answer:
 
 def _table(found: list[BuildInfo]) -> Table:
     """Return builds as a table, a row each."""
-    from holdfast.cli.render.console import folding, numbers, table, whole
-
     counts = numbers("open runs", "workers")
     shown = table(folding("app", "build"), whole("new runs"), counts, folding(""))
     for each in found:

@@ -13,6 +13,7 @@ from uuid import UUID
 import click
 
 from holdfast.cli.answers import Answer, answer, call
+from holdfast.cli.finding import find_parent, find_run
 from holdfast.cli.framework import option, together
 from holdfast.cli.inputs import filter_options, read_filters
 from holdfast.errors import ForkRefused, RescheduleRefused, RunEnded
@@ -110,8 +111,6 @@ def change_runs(
 
 async def _act_on_each(link: Link, what: Act, references: tuple[str, ...], dry_run: bool) -> Answer:
     """Find all runs before the first is changed, so that a wrong name changes none."""
-    from holdfast.cli.finding import find_run
-
     runs = [await find_run(link.client, each) for each in references]
     change = _foreseen if dry_run else _attempt
     changes = {run.run_id: await change(what, link.client, run) for run in runs}
@@ -156,8 +155,6 @@ async def _act_on_all(
     link: Link, what: Act, where: RunFilters, dry_run: bool, counter: Counter
 ) -> BulkOutcome:
     import asyncio
-
-    from holdfast.cli.finding import find_parent
 
     meant = await find_parent(link.client, where)
     try:

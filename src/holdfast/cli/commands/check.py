@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 from holdfast.cli.answers import current_settings
+from holdfast.cli.exits import Refusal
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import app_argument, past_moment, process_count
+from holdfast.cli.render.console import plain, write_json
+from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -93,10 +96,8 @@ def check(
     worker. It is 2 if some could not be checked, if --logs has none, or if the app cannot be
     loaded, and 3 if the database cannot be used. Runs that would fail at once are named, too.
     """
-    from holdfast.cli.exits import Refusal
     from holdfast.cli.process.checking import Wish, check_in_parts
     from holdfast.cli.process.hash_seed import fix_hash_seed
-    from holdfast.cli.render.console import plain, write_json
 
     if whole and sample is not None:
         raise click.UsageError("give either --sample or --all")
@@ -122,8 +123,6 @@ def check(
 
 
 def _write(report: CheckReport, wish: Wish) -> None:
-    from holdfast.insight.wording import several
-
     for each in report.findings:
         place = "" if each.file is None else f"{each.file}:{each.line}: "
         click.echo(f"{place}{_title(each)}")
@@ -151,8 +150,6 @@ def _annotate(report: CheckReport) -> None:
 
 
 def _title(finding: Finding) -> str:
-    from holdfast.insight.wording import several
-
     return f"{several(finding.runs, 'run')} of {finding.workflow} {WOULD[finding.kind]}"
 
 

@@ -9,7 +9,8 @@ import click
 
 from holdfast.cli.answers import Answer, current_settings
 from holdfast.cli.framework import command, option
-from holdfast.cli.render.hints import with_database
+from holdfast.cli.render.console import console, write_json
+from holdfast.cli.render.hints import command_of, with_database
 from holdfast.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,7 +71,6 @@ def _migrate_each(
     """Migrate one database after another, none if one of several cannot be migrated at all."""
     import asyncio
 
-    from holdfast.cli.render.console import write_json
     from holdfast.errors import HoldfastError
 
     told: list[dict[str, object]] = []
@@ -181,8 +181,6 @@ async def _examine(database: Database, settings: Settings) -> Sequence[Finding]:
 def _write(findings: Sequence[Finding]) -> None:
     from rich.text import Text
 
-    from holdfast.cli.render.console import console
-
     styles = {"ok": "green", "warn": "yellow", "fail": "bold red"}
     output = console()
     width = max((len(each.check) for each in findings), default=0) + 1
@@ -207,7 +205,5 @@ def _object(finding: Finding) -> dict[str, str]:
 
 def _remedy(finding: Finding) -> str:
     """Return what to do about a finding: a command, a sentence, or both."""
-    from holdfast.cli.render.hints import command_of
-
     command = "" if finding.action is None else command_of(finding.action)
     return ", ".join(part for part in (command, finding.remedy) if part)

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from holdfast.cli.framework import command
+from holdfast.cli.render.console import console
 from holdfast.cli.settings import settings_of
 
 
@@ -28,7 +29,6 @@ def demo(context: click.Context) -> None:
     """
     from holdfast.cli.connecting import Link, refuse_several, with_link
     from holdfast.cli.process.demonstration import Demonstration
-    from holdfast.cli.render.console import console
     from holdfast.demo.app import app
 
     # If it is stopped early, by Ctrl-C or SIGTERM, nothing is left running.

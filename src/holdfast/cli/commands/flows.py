@@ -9,6 +9,8 @@ import click
 from holdfast.cli.answers import Answer, answer, call
 from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import app_argument, confirm
+from holdfast.cli.render.console import console, numbers, plain, table, whole
+from holdfast.insight.wording import ago, several
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,8 +47,6 @@ async def list_flows(link: Link) -> Answer:
 
     Of each it says how many runs have not ended, and if it was defined in code or in SQL.
     """
-    from holdfast.cli.render.console import plain
-
     found, now = await link.client.flows.list(), await link.store.now()
     objects = [plain(each) for each in found]
     return Answer(objects, lambda: _table(found, now), none=f"no flows in {link.database}")
@@ -69,7 +69,6 @@ async def show(link: Link, name: str, flow_version: int | None, mermaid: bool) -
     `[]` marks a map: a task for each element of what it maps over. After a step are the options
     that differ from the flow's. Exit code 4 if the database has no such flow.
     """
-    from holdfast.cli.render.console import console, plain
     from holdfast.flows import draw, to_mermaid
 
     shape = await link.client.flows.get(name, flow_version)
@@ -140,8 +139,6 @@ def delete(name: str, terminate: bool, force: bool, yes: bool) -> None:
     given (exit code 1). A worker that has the flow compiles it again when it
     starts. Exit code 4 if the database has no such flow.
     """
-    from holdfast.insight.wording import several
-
     full_name = call(lambda link: _full_name(link, name))
     if not yes:
         confirm(f"delete flow {full_name} with all its runs?")
@@ -159,15 +156,12 @@ async def _full_name(link: Link, name: str) -> str:
 
 
 def _step_object(step: StepShape) -> dict[str, object]:
-    from holdfast.cli.render.console import plain
     from holdfast.codec import raw
 
     return plain(step) | {"required": raw(step.required), "forbidden": raw(step.forbidden)}
 
 
 def _report(flows: Sequence[CompiledFlow]) -> None:
-    from holdfast.insight.wording import several
-
     for flow in flows:
         words = {
             "verified": "the database has the same",
@@ -182,9 +176,6 @@ def _report(flows: Sequence[CompiledFlow]) -> None:
 
 
 def _table(found: Sequence[FlowInfo], now: int) -> Table:
-    from holdfast.cli.render.console import numbers, table, whole
-    from holdfast.insight.wording import ago
-
     counts = numbers("version", "steps", "open runs")
     shown = table(whole("flow"), counts, whole("from"), numbers("compiled"))
     for each in found:

@@ -9,6 +9,7 @@ import click
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command, option, sources, together
 from holdfast.cli.inputs import complete_app
+from holdfast.cli.render.console import folding, numbers, plain, table, whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +55,6 @@ _named = together(
 @command("list", examples=("holdfast limits list", "holdfast limits list --json"))
 async def list_limits(link: Link) -> Answer:
     """List all limits, how many tasks count for each now, and how many wait."""
-    from holdfast.cli.render.console import plain
-
     found = await link.client.limits.list()
     objects = [plain(each) | {"rule": each.rule} for each in found]
     return Answer(objects, lambda: _table(found), none="no limits")
@@ -239,7 +238,6 @@ def _limit(
 
 def _table(found: list[LimitInfo]) -> Table:
     """Return limits as a table, a row each."""
-    from holdfast.cli.render.console import folding, numbers, table, whole
     from holdfast.insight.limits import limit_text, waiting_text
 
     counts = numbers("held", "used", "full keys", "waiting")

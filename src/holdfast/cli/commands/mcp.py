@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli import exits
+from holdfast.cli.finding import check_seen
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import complete_app, hide_payloads_option, log_level_option, only_option
 from holdfast.cli.settings import Settings, settings_of
@@ -126,7 +127,6 @@ def _check_options(given: Mapping[str, object]) -> None:
 async def _serve_operators(
     settings: Settings, database: Database, may_write: bool, only: Sequence[str], *, payloads: bool
 ) -> bool:
-    from holdfast.cli.finding import check_seen
     from holdfast.mcp.calling import Toolbox
     from holdfast.mcp.serving import serve
     from holdfast.server.access import AnyAccess

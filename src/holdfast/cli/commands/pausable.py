@@ -10,7 +10,10 @@ import click
 
 from holdfast.cli.answers import Answer
 from holdfast.cli.framework import Command, Group, command, option
+from holdfast.cli.render.console import folding, numbers, table, whole
 from holdfast.cli.render.hints import with_database
+from holdfast.insight.wording import ago, several
+from holdfast.values.moments import to_micros
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -178,8 +181,6 @@ def _warning(scope: Scope, name: str, similar: Sequence[str]) -> str:
 
 def _table(scope: Scope, found: Sequence[Served], now: int) -> Table:
     """Return queues or workflows as a table, a row each."""
-    from holdfast.cli.render.console import folding, numbers, table, whole
-
     names = (scope, "versions") if scope == "workflow" else (scope,)
     shown = table(whole(*names), numbers("workers"), folding(""))
     for each in found:
@@ -190,9 +191,6 @@ def _table(scope: Scope, found: Sequence[Served], now: int) -> Table:
 
 def _notes(served: Served, now: int) -> Text:
     from rich.text import Text
-
-    from holdfast.insight.wording import ago, several
-    from holdfast.values.moments import to_micros
 
     notes: list[Text] = []
     if served.paused_at is not None:

@@ -10,8 +10,12 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call, current_settings
+from holdfast.cli.finding import unknown_queue
 from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import duration, future_moment, read_json
+from holdfast.cli.render.console import plain, write_json
+from holdfast.cli.render.hints import with_database
+from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -79,7 +83,6 @@ def names_similar(work: Callable[..., Awaitable[T]]) -> Callable[..., Coroutine[
 
     @wraps(work)
     async def named(link: Link, name: str, *args: Any, **given: Any) -> T:
-        from holdfast.cli.finding import unknown_queue
         from holdfast.errors import UnknownQueue
 
         try:
@@ -93,7 +96,6 @@ def names_similar(work: Callable[..., Awaitable[T]]) -> Callable[..., Coroutine[
 @command("list", examples=("holdfast queue list", "holdfast queue list --json"))
 async def list_queues(link: Link) -> Answer:
     """List the message queues, and how much is in each; counts end at 10,000."""
-    from holdfast.cli.render.console import plain
     from holdfast.cli.render.queues import queue_table
 
     queues = link.client.queues
@@ -117,7 +119,6 @@ async def list_queues(link: Link) -> Answer:
 @_all_option
 def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """Show a message queue: settings, limits, how much is in it, and messages, not received."""
-    from holdfast.cli.render.console import plain, write_json
     from holdfast.cli.render.queues import message_json, queue_lines, write_messages
     from holdfast.insight.limits import limits_of_messages
 
@@ -299,10 +300,7 @@ def nack(receipts: tuple[str, ...], delay: float, error: str | None) -> None:
 @_all_option
 def dead(name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """List the dead letters of a queue, each with the reason of the last time."""
-    from holdfast.cli.render.console import write_json
-    from holdfast.cli.render.hints import with_database
     from holdfast.cli.render.queues import message_json, write_messages
-    from holdfast.insight.wording import several
 
     as_json = current_settings().json
 

@@ -11,6 +11,8 @@ from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.commands.queue import names_similar
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import duration, future_moment, read_json
+from holdfast.cli.render.console import plain
+from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -29,7 +31,6 @@ async def message(link: Link, name: str, message_id: int) -> Answer:
 
     A dead letter is in the queue of the dead letters.
     """
-    from holdfast.cli.render.console import plain
     from holdfast.cli.render.queues import message_json, message_lines
 
     found = await link.client.messages.get(name, message_id)
@@ -134,7 +135,6 @@ async def why(link: Link, name: str, message: int | None) -> Answer:
     A pause, a moment, the end of a receive, an older message of the group, or a receive: and what
     would move it. Ids are in `holdfast queue show`.
     """
-    from holdfast.cli.render.hints import with_database
     from holdfast.insight.messages import explain_message, explain_queue
 
     found: QueueExplanation | MessageExplanation

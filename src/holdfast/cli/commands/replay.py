@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.cli.answers import Answer, call, current_settings
+from holdfast.cli.exits import FAILED, Refusal
+from holdfast.cli.finding import find_run
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import app_argument, complete_app
+from holdfast.cli.render.console import write_json
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -237,7 +240,6 @@ def _load(reference: str, app_reference: str | None) -> _Replay:
 
 
 async def _read_run(link: Link, reference: str) -> tuple[RunRecord, list[Event], int | None]:
-    from holdfast.cli.finding import find_run
     from holdfast.insight.replayable import clocks_of_forks
 
     run = await find_run(link.client, reference)
@@ -272,7 +274,6 @@ def _only_app() -> str:
 def _refuse(difference: Difference | None) -> None:
     """End the command with code 1 if the code does not follow the log."""
     from holdfast.cli.commands.check import WOULD
-    from holdfast.cli.exits import FAILED, Refusal
 
     if difference is not None:
         place = "" if difference.line is None else f"{difference.line}: "
@@ -342,8 +343,6 @@ def _all(tasks: Sequence[TaskStack]) -> Iterator[TaskStack]:
 
 def _write_entry(place: int, event: Event, tasks: Sequence[TaskStack]) -> None:
     """Write an entry, and the lines at which the code stands after it."""
-    from holdfast.cli.render.console import write_json
-
     lines = list(dict.fromkeys(task.lines[-1] for task in _all(tasks) if task.lines))
     if current_settings().json:
         write_json({"index": place, "type": event.type, "key": event.key, "lines": lines})

@@ -8,6 +8,7 @@ import click
 
 from holdfast.cli.answers import Answer
 from holdfast.cli.framework import command, option
+from holdfast.insight.wording import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +38,6 @@ async def rules(link: Link, workflow: str, limit: int) -> Answer:
 
 
 def _lines(held: list[HeldKey]) -> Iterator[str]:
-    from holdfast.insight.wording import moment
-
     for each in held:
         key = f"key {each.key!r}" if each.key else "all starts"
         if each.rule == "singleton":

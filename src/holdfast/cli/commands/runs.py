@@ -9,9 +9,13 @@ from uuid import uuid4
 import click
 
 from holdfast.cli.answers import Answer, answer
+from holdfast.cli.finding import find_parent, find_run
 from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import duration, filled, filter_options, read_filters, read_json
+from holdfast.cli.render.console import decoded, write_json
 from holdfast.errors import HoldfastError
+from holdfast.insight.wording import moment
+from holdfast.values.moments import to_micros
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -84,10 +88,6 @@ def count(by: str, **options: object) -> None:
     The filters are those of `holdfast runs list`. At most the newest 10,000 runs that match are
     counted; the command says how far it searched.
     """
-    from holdfast.cli.finding import find_parent
-    from holdfast.insight.wording import moment
-    from holdfast.values.moments import to_micros
-
     filters = read_filters(options)
 
     async def work(link: Link) -> Answer:
@@ -126,9 +126,6 @@ def signal(reference: str, name: str, payload: str | None, signal_id: str | None
 
     PAYLOAD is JSON, @FILE, or - for stdin; the default is null. Exit code 1 if the run has ended.
     """
-    from holdfast.cli.finding import find_run
-    from holdfast.cli.render.console import decoded
-
     value = decoded(read_json(payload, "payload"))
 
     async def work(link: Link) -> Answer:
@@ -165,9 +162,6 @@ def update(
     update, fails to carry it out, or has ended.
     """
     import asyncio
-
-    from holdfast.cli.finding import find_run
-    from holdfast.cli.render.console import decoded, write_json
 
     value = decoded(read_json(payload, "payload"))
     sent_as = update_id or str(uuid4())

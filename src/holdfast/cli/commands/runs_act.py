@@ -9,8 +9,10 @@ import click
 
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, change_runs, run_options
+from holdfast.cli.finding import find_run
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import app_option, filled, named_values, read_json
+from holdfast.cli.render.console import decoded
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -201,9 +203,7 @@ def fork(
     The fork of a flow keeps the steps that completed. The steps after one with another result run
     again, and so do --step with all after it; with --input all steps without a --result.
     """
-    from holdfast.cli.finding import find_run
     from holdfast.cli.process.loading import load_app
-    from holdfast.cli.render.console import decoded
     from holdfast.cli.render.runs import run_object
 
     options: ForkOptions = {"step": step, "index": index, "version": workflow_version}

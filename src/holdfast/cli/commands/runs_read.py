@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, answer, call, current_settings
+from holdfast.cli.finding import find_parent, find_run
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import duration, filter_options, read_filters
+from holdfast.cli.render.console import console, write_json
+from holdfast.insight.wording import moment
+from holdfast.values.moments import to_micros
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -35,11 +39,7 @@ def list_runs(limit: int, cursor: str | None, payloads: bool, **options: object)
     run must match one of each. With a tag, a queue, a build or an input, 5,000 runs at most are
     searched at a time; the command says how far it searched.
     """
-    from holdfast.cli.finding import find_parent
-    from holdfast.cli.render.console import console
     from holdfast.cli.render.runs import run_object, runs_table
-    from holdfast.insight.wording import moment
-    from holdfast.values.moments import to_micros
 
     filters = read_filters(options)
     filters["limit"], filters["cursor"], filters["payloads"] = limit, cursor, payloads
@@ -81,8 +81,6 @@ def log(reference: str, follow: bool) -> None:
 
     With --json each line is an object.
     """
-    from holdfast.cli.finding import find_run
-    from holdfast.cli.render.console import write_json
     from holdfast.cli.render.runs import event_line, event_object
     from holdfast.types import LoggedEvent
 
@@ -116,7 +114,6 @@ def wait(reference: str, timeout: float | None) -> None:
     If the run continues as a new run, the command waits for the newest one. The exit code says how
     the run ended.
     """
-    from holdfast.cli.finding import find_run
     from holdfast.cli.render.progress import report_end, watch_run
 
     async def work(link: Link) -> RunRecord:
@@ -131,8 +128,6 @@ def wait(reference: str, timeout: float | None) -> None:
 @click.argument("reference", metavar="RUN")
 async def webhooks(link: Link, reference: str) -> Answer:
     """List the URLs of a run that wait for a POST. A program that has one can post to it."""
-    from holdfast.cli.finding import find_run
-
     run = await find_run(link.client, reference)
     found = await link.client.webhooks.list(run.run_id)
 

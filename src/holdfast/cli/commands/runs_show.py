@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer
+from holdfast.cli.finding import find_run
 from holdfast.cli.framework import command, option
+from holdfast.cli.render.console import console, write_traceback
 from holdfast.cli.render.hints import command_of, with_database
 
 if TYPE_CHECKING:
@@ -73,7 +75,6 @@ class _Picture:
 
 
 async def _look(link: Link, reference: str) -> _Picture:
-    from holdfast.cli.finding import find_run
     from holdfast.insight.flow_progress import progress_of
     from holdfast.insight.timeline import read_run_spans, read_starts, read_steps, with_starts
     from holdfast.insight.tree import read_children
@@ -96,7 +97,6 @@ async def _look(link: Link, reference: str) -> _Picture:
 
 
 def _write(picture: _Picture, whole: bool) -> None:
-    from holdfast.cli.render.console import console, write_traceback
     from holdfast.cli.render.flows import steps_table
     from holdfast.cli.render.runs import summary
     from holdfast.cli.render.timeline import timeline
@@ -129,8 +129,6 @@ async def why(link: Link, reference: str) -> Answer:
     Each activity, child run and approval that it waits for is explained. `holdfast runs stack`
     shows the lines at which its code stands.
     """
-    from holdfast.cli.finding import find_run
-
     explanation = await link.client.why((await find_run(link.client, reference)).run_id)
     fields = ("run_id", "state", "because", "details", "traceback")
     told = {name: getattr(explanation, name) for name in fields}
@@ -142,7 +140,6 @@ def _write_explanation(explanation: Explanation) -> None:
     """Write the explanation, its details, and the commands that would move the run."""
     from rich.text import Text
 
-    from holdfast.cli.render.console import console, write_traceback
     from holdfast.cli.render.runs import STYLES
 
     output = console()

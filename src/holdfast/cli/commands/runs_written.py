@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.answers import Answer, call, current_settings
+from holdfast.cli.finding import find_run
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import after_option
+from holdfast.cli.render.console import write_json
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -52,7 +54,6 @@ def logs(reference: str, follow: bool, level: LogLevel, key: str | None, after: 
     They are kept by workers with --run-logs, as that of `holdfast dev` is. With --json each line is
     an object. For the log of the run itself there is `holdfast runs log`.
     """
-    from holdfast.cli.finding import find_run
 
     async def work(link: Link) -> None:
         run_id = (await find_run(link.client, reference)).run_id
@@ -82,7 +83,6 @@ def logs(reference: str, follow: bool, level: LogLevel, key: str | None, after: 
 
 
 def _write_line(line: LogLine) -> None:
-    from holdfast.cli.render.console import write_json
     from holdfast.cli.render.runs import log_line
 
     if current_settings().json:
@@ -111,7 +111,6 @@ def stream(reference: str, name: str | None, follow: bool, after: int, all_attem
     --json each value is an object with its offset. If an attempt is followed by another, --follow
     writes an object without a value: forget what you have of its `key` after the offset `after`.
     """
-    from holdfast.cli.finding import find_run
 
     async def work(link: Link) -> None:
         handle = link.client.handle((await find_run(link.client, reference)).run_id)
@@ -140,7 +139,6 @@ def stream(reference: str, name: str | None, follow: bool, after: int, all_attem
 
 
 def _write_item(each: StreamItem[Any] | Restarted) -> None:
-    from holdfast.cli.render.console import write_json
     from holdfast.types import Restarted
 
     if current_settings().json:

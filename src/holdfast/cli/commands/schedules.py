@@ -10,6 +10,8 @@ import click
 from holdfast.cli.answers import Answer, call
 from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import confirm, duration
+from holdfast.cli.render.console import console
+from holdfast.values.moments import to_datetime, to_micros
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -74,7 +76,6 @@ def schedules() -> None:
 @option("--limit", type=click.IntRange(1, 10_000), default=100)
 async def list_schedules(link: Link, app: str | None, after: str | None, limit: int) -> Answer:
     """List schedules with their last and their next fire times."""
-    from holdfast.cli.render.console import console
     from holdfast.cli.render.schedules import schedule_object, schedules_table
 
     found = await link.client.schedules.list(app=app, after=after, limit=limit)
@@ -103,7 +104,6 @@ async def show(link: Link, name: str, limit: int) -> Answer:
 
     Exit code 4 if the database has no such schedule.
     """
-    from holdfast.cli.render.console import console
     from holdfast.cli.render.schedules import (
         bucket_line,
         bucket_object,
@@ -157,7 +157,6 @@ def next_moments(
     """
     from holdfast.cli.render.schedules import local_text
     from holdfast.schedules import next_ticks, parse_when
-    from holdfast.values.moments import to_datetime, to_micros
 
     expression = schedule if schedule and (" " in schedule or schedule.startswith("@")) else None
     if every is not None or expression is not None:

@@ -10,6 +10,7 @@ from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.schedules import overlap_option
 from holdfast.cli.framework import command, option, together
 from holdfast.cli.inputs import app_option, duration, given_options, read_json
+from holdfast.cli.render.console import console, decoded
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -152,13 +153,10 @@ def update(
 
 def _checked(app: App | None, workflow: str, version: int | None, text: str) -> object:
     """Return an input, checked against the type that an app's workflow declares for it."""
-    from holdfast.cli.render.console import decoded
-
     return decoded(text) if app is None else app.startable(workflow, version).decode_input(text)
 
 
 async def _answer(link: Link, schedule: ScheduleInfo) -> Answer:
-    from holdfast.cli.render.console import console
     from holdfast.cli.render.schedules import schedule_lines, schedule_object
 
     now = await link.store.now()

@@ -10,6 +10,7 @@ import click
 
 from holdfast.cli import exits
 from holdfast.cli.exits import Refusal
+from holdfast.cli.finding import check_seen
 from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import (
     app_option,
@@ -282,7 +283,6 @@ def token(
     if there are such apps and workflows.
     """
     from holdfast.cli.connecting import with_link
-    from holdfast.cli.finding import check_seen
     from holdfast.server.access import digest
     from holdfast.server.seeing import limits_text
     from holdfast.server.tokens import new_token

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from holdfast.cli.answers import Answer, current_settings
+from holdfast.cli.exits import USAGE, Refusal
 from holdfast.cli.framework import Group, command, sources
+from holdfast.cli.render.console import folding, plain, table, whole
 from holdfast.cli.render.hints import with_database
+from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -44,7 +47,6 @@ def list_shards() -> None:
     import asyncio
 
     from holdfast.cli.connecting import find_database
-    from holdfast.cli.render.console import plain
     from holdfast.insight.shards import look_at_shards
 
     settings = current_settings()
@@ -108,9 +110,7 @@ def _change(change: Change, advice: str = "") -> None:
     import asyncio
 
     from holdfast.cli.connecting import database_of
-    from holdfast.cli.exits import USAGE, Refusal
     from holdfast.database.resolve import Source
-    from holdfast.insight.wording import several
     from holdfast.store.shards.homes import open_shards
 
     settings = current_settings()
@@ -148,8 +148,6 @@ async def _changed(database: Database, schema: str, change: Change) -> tuple[Sha
 
 
 def _table(found: list[ShardSummary]) -> Table:
-    from holdfast.cli.render.console import folding, table, whole
-
     shown = table(whole("shard", "state"), folding("runs", "to send", "database"))
     for each in found:
         runs = ", ".join(f"{count:,} {status}" for status, count in each.runs.items())

@@ -18,7 +18,8 @@ from holdfast.cli.inputs import (
     given_options,
     read_json,
 )
-from holdfast.cli.render.hints import with_database
+from holdfast.cli.render.console import decoded, write_json
+from holdfast.cli.render.hints import command_of, with_database
 from holdfast.cli.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,7 +108,6 @@ def _checked(
 ) -> tuple[App | None, object]:
     """Return the app, and the input as the type that is declared for it."""
     from holdfast.cli.process.loading import AppReference
-    from holdfast.cli.render.console import decoded
 
     if app_reference is None:
         return None, decoded(payload)
@@ -120,7 +120,6 @@ def _checked(
 def _answer(
     settings: Settings, run: RunRecord, *, created: bool, start_at: datetime | None
 ) -> None:
-    from holdfast.cli.render.console import write_json
     from holdfast.cli.render.runs import run_object
 
     if settings.json:
@@ -146,7 +145,6 @@ async def _warn_if_not_taken(link: Link, run: RunRecord) -> None:
 
     Its name may be misspelled, or no worker was started.
     """
-    from holdfast.cli.render.hints import command_of
     from holdfast.client.naming import similar_names
     from holdfast.insight.actions import resume_action
     from holdfast.insight.serving import live_workers, queues_of, serves_queue

@@ -8,7 +8,9 @@ import click
 
 from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.framework import command, option
+from holdfast.cli.render.console import console, folding, numbers, plain, table, write_json
 from holdfast.cli.render.hints import with_database
+from holdfast.insight.wording import ago, several
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -45,8 +47,6 @@ def sweep(dry_run: bool) -> None:
 
 
 async def _preview(link: Link) -> Answer:
-    from holdfast.cli.render.console import plain
-
     shares, now = await link.store.preview_sweep(limit=_PREVIEWED), await link.store.now()
     objects = [{**plain(each), "kept": each.kept} for each in shares]
     return Answer(objects, lambda: _write_preview(shares, now, str(link.database)))
@@ -59,8 +59,6 @@ def _check(link: Link) -> None:
 
 
 async def _sweep_quietly(link: Link) -> None:
-    from holdfast.cli.render.console import write_json
-
     _check(link)
     deleted = kept = batches = 0
     try:
@@ -73,8 +71,6 @@ async def _sweep_quietly(link: Link) -> None:
 
 async def _sweep(link: Link) -> None:
     """Sweep, and say every 10 batches how far it is, also if it fails in the end."""
-    from holdfast.insight.wording import several
-
     _check(link)
     deleted = kept = batches = 0
     try:
@@ -91,9 +87,6 @@ async def _sweep(link: Link) -> None:
 
 
 def _write_preview(shares: list[SweepShare], now: int, database: str) -> None:
-    from holdfast.cli.render.console import console
-    from holdfast.insight.wording import several
-
     due, kept = sum(each.due for each in shares), sum(each.kept for each in shares)
     if not due:
         click.echo(f"nothing to delete in {database}")
@@ -106,9 +99,6 @@ def _write_preview(shares: list[SweepShare], now: int, database: str) -> None:
 
 
 def _table(shares: list[SweepShare], now: int) -> Table:
-    from holdfast.cli.render.console import folding, numbers, table
-    from holdfast.insight.wording import ago
-
     counts = numbers("to delete", "kept", "oldest due")
     shown = table(folding("workflow"), counts, folding("kept because"))
     for each in shares:

@@ -10,6 +10,8 @@ import click
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command, option, sources
 from holdfast.cli.inputs import read_json
+from holdfast.cli.render.console import console, decoded, folding, numbers, plain, table
+from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,8 +69,6 @@ def publish(topic: str, payload: str | None, event_id: str | None) -> None:
     PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 if an event of this id was published
     within the last hour.
     """
-    from holdfast.cli.render.console import decoded
-
     value = decoded(read_json(payload, "PAYLOAD"))
 
     async def work(link: Link) -> Answer:
@@ -113,8 +113,6 @@ def subscribe(
 
     With --workflow, --queue is the queue of its runs. The subscription's id is printed.
     """
-    from holdfast.cli.render.console import decoded
-
     if url is not None and secret_file is None:
         raise click.UsageError("--url needs the secret that signs: --secret-file FILE")
     condition: Any = None if match is None else decoded(read_json(match, "--match"))
@@ -143,8 +141,6 @@ async def unsubscribe(link: Link, subscription_id: int) -> Answer:
 
     What it has started stays. One that an app's code declares comes back: change the code.
     """
-    from holdfast.cli.render.hints import with_database
-
     topics = link.client.topics
     apps = {each.subscription_id: each.app for each in await topics.list(limit=_SEARCHED)}
     removed, app = await topics.unsubscribe(subscription_id), apps.get(subscription_id)
@@ -182,8 +178,6 @@ async def show(link: Link, topic: str) -> Answer:
     waiting = (await link.client.topics.count(topic)).get("run", 0)
 
     def write() -> None:
-        from holdfast.cli.render.console import console
-
         if found:
             console().print(_table(found))
         elif not waiting:
@@ -197,8 +191,6 @@ async def show(link: Link, topic: str) -> Answer:
 
 def _object(subscription: Subscription) -> dict[str, object]:
     """Return a subscription for JSON, its target with the kind of it."""
-    from holdfast.cli.render.console import plain
-
     return plain(subscription.record) | {"target": subscription.record.target}
 
 
@@ -210,8 +202,6 @@ def _object(subscription: Subscription) -> dict[str, object]:
 @option("--limit", type=click.IntRange(1), default=100)
 async def deliveries(link: Link, dead: bool, limit: int) -> Answer:
     """List events that are not yet delivered to URLs, and why."""
-    from holdfast.cli.render.console import plain
-
     found = await link.client.topics.deliveries(dead=True if dead else None, limit=limit)
     objects = [plain(each) for each in found]
     return Answer(objects, lambda: _deliveries(found), none="no deliveries")
@@ -239,7 +229,6 @@ def _acted(ids: tuple[int, ...], done: str, count: int) -> Answer:
 
 
 def _table(found: list[Subscription]) -> Table:
-    from holdfast.cli.render.console import folding, numbers, table
     from holdfast.codec import encode
 
     shown = table(numbers("id"), folding("pattern", "match", "target", "of"))
@@ -267,8 +256,6 @@ def target_text(target: EventTarget) -> str:
 
 
 def _deliveries(found: list[DeliveryRecord]) -> Table:
-    from holdfast.cli.render.console import folding, table
-
     shown = table(folding("id", "topic", "event", "attempts", "state", "url", "error"))
     for each in found:
         shown.add_row(

@@ -19,8 +19,10 @@ from holdfast.cli.inputs import (
     queue_option,
     replace_flows_option,
 )
+from holdfast.cli.render.console import folding, numbers, plain, table, whole
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
+from holdfast.insight.wording import ago, length
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -271,8 +273,6 @@ async def list_workers(link: Link) -> Answer:
     when it last sent a heartbeat, and, if one uses Redis, if that tells it of new work now. With
     several databases it says which shard a worker serves.
     """
-    from holdfast.cli.render.console import plain
-
     found, now = await link.store.list_workers(), await link.store.now()
     none = f"no worker is signed on in {link.database}; `holdfast worker MODULE:APP` starts one"
     objects = [plain(each) for each in found]
@@ -280,9 +280,6 @@ async def list_workers(link: Link) -> Answer:
 
 
 def _table(workers: list[WorkerInfo], now: int) -> Table:
-    from holdfast.cli.render.console import folding, numbers, table, whole
-    from holdfast.insight.wording import ago, length
-
     with_shards = any(each.shard is not None for each in workers)
     with_redis = any(each.hints is not None for each in workers)
     names = ("worker", *(["shard"] if with_shards else []), "queues", "workflows and activities")

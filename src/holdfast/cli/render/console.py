@@ -8,14 +8,14 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 import click
-import msgspec
 
-from holdfast.types import JSON, Value
 from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
     from rich.table import Column, Table
+
+    from holdfast.types import JSON, Value
 
 
 _WIDTH = 120  # characters, if stdout is not a terminal
@@ -69,6 +69,8 @@ CONTROLS = {
 
 def write_json(value: object) -> None:
     """Write one value as one line of JSON."""
+    import msgspec
+
     click.echo(msgspec.json.encode(value).decode())
 
 
@@ -78,6 +80,8 @@ def plain(value: Value) -> dict[str, object]:
 
 
 def _plain(name: str, field: object) -> object:
+    from holdfast.types import Value
+
     if isinstance(field, Value):
         return plain(field)
     if isinstance(field, int) and (name.endswith("_at") or name == "at"):
@@ -87,6 +91,8 @@ def _plain(name: str, field: object) -> object:
 
 def decoded(text: str | None) -> JSON:
     """Decode JSON text."""
+    import msgspec
+
     value: JSON = None if text is None else msgspec.json.decode(text)
     return value
 
