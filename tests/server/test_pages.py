@@ -682,6 +682,15 @@ async def test_many_runs_are_counted_then_changed(
     await page(browser, "/bulk/nobody", 404)
 
 
+async def test_no_form_reschedules_runs(server: Server, browser: httpx.AsyncClient) -> None:
+    """It has none of the fields: what it asked for was taken for `terminate`."""
+    left = await start(server)
+    await page(browser, "/bulk?do=reschedule&queue=default", 400)
+    form = {"do": "reschedule", "count": "1", "typed": "1", "job": "moved"}
+    await send(browser, "/bulk?queue=default", 400, **form)
+    assert (await server.site.client.runs.get(left)).state == "queued"
+
+
 async def test_chosen_runs_are_counted_then_changed(
     server: Server, browser: httpx.AsyncClient
 ) -> None:

@@ -26,6 +26,7 @@ logger = logging.getLogger("holdfast.server")
 _COUNT_SECONDS: Final = 15.0
 _MOST_CHOSEN: Final = 200  # runs that one form names
 _KEPT: Final = 50  # jobs that have ended and can still be looked at
+_DO: Final = tuple(each for each in LEVELS if each != "reschedule")  # no form has its fields
 _FILTERS: Final = ("run", "q", "state", "workflow", "queue", "tag", "key", "since", "parent")
 
 Progress = Callable[[BulkOutcome], None]
@@ -126,7 +127,7 @@ async def job_page(view: View) -> Page:
     """Return how far a change is, or where to continue it if this server cannot know."""
     job = view.site.kept(_jobs).get(_number(view))
     do = view.param("do")
-    if job is None and do not in LEVELS:
+    if job is None and do not in _DO:
         raise _unknown()
     return Page(
         template="job.html",
@@ -177,8 +178,8 @@ def _asked(view: View, do: str) -> str:
 
 def _read(view: View, do: str) -> tuple[str, RunFilters | list[RunRef]]:
     """Return what is to be done, and to which runs. Raises Problem 400 or 403."""
-    if do not in LEVELS:
-        raise Problem(400, "bad-parameter", f"do is one of {', '.join(LEVELS)}")
+    if do not in _DO:
+        raise Problem(400, "bad-parameter", f"do is one of {', '.join(_DO)}")
     check_level(view.principal, do)
     if "run" in view.request.query_params:
         return do, _read_chosen(view)
@@ -220,14 +221,6 @@ async def _change(
             return await runs.retry_all(where, dry_run=dry_run, progress=progress)
         case "resume":
             return await runs.resume_all(where, by=by, dry_run=dry_run, progress=progress)
-        case "cancel":
-            return await runs.cancel_all(
-                where, reason=reason, by=by, dry_run=dry_run, progress=progress
-            )
-        case "pause":
-            return await runs.pause_all(
-                where, reason=reason, by=by, dry_run=dry_run, progress=progress
-            )
         case "signal":
             return await runs.signal_all(
                 where,
@@ -238,6 +231,11 @@ async def _change(
                 progress=progress,
             )
         case _:
-            return await runs.terminate_all(
+            changes = {
+                "cancel": runs.cancel_all,
+                "pause": runs.pause_all,
+                "terminate": runs.terminate_all,
+            }
+            return await changes[do](
                 where, reason=reason, by=by, dry_run=dry_run, progress=progress
             )
