@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import msgspec
 
 from holdfast.client.chains import newest_of_keys
+from holdfast.client.control import noted
 from holdfast.client.families import left_to_parents
 from holdfast.client.filters import RunFilters, run_filter
 from holdfast.client.forking import prepare_retry, retry_run
@@ -22,7 +23,7 @@ from holdfast.store.port.reads import note_away, noting_reads
 from holdfast.store.port.shards import MayBeAway, ShardAway, ask_most
 from holdfast.store.shared_calls import taking_parts
 from holdfast.types import OPEN_STATES, Delivered, Delivery, Reschedule, RunRecord, State
-from holdfast.values.texts import check_by, check_reason
+from holdfast.values.texts import check_by
 
 PAGE = 200
 RETRIES_AT_ONCE = 8
@@ -67,21 +68,17 @@ class BulkChange:
 
     async def cancel(self, reason: str | None, by: str | None = None) -> BulkOutcome:
         """Ask the runs to end."""
-        call = partial(
-            self._session.store.cancel_runs, reason=check_reason(reason), by=check_by(by)
-        )
+        call = noted(self._session.store.cancel_runs, reason, by)
         return await self._deliver_all(OPEN_STATES, call, _is_open)
 
     async def terminate(self, reason: str | None, by: str | None = None) -> BulkOutcome:
         """End the runs at once."""
-        call = partial(
-            self._session.store.terminate_runs, reason=check_reason(reason), by=check_by(by)
-        )
+        call = noted(self._session.store.terminate_runs, reason, by)
         return await self._deliver_all(OPEN_STATES, call, _is_open)
 
     async def pause(self, reason: str | None, by: str | None = None) -> BulkOutcome:
         """Pause the runs."""
-        call = partial(self._session.store.pause_runs, reason=check_reason(reason), by=check_by(by))
+        call = noted(self._session.store.pause_runs, reason, by)
         return await self._deliver_all(OPEN_STATES, call, _can_pause)
 
     async def resume(self, by: str | None = None) -> BulkOutcome:
@@ -94,13 +91,8 @@ class BulkChange:
         self, change: Reschedule, reason: str | None, by: str | None = None
     ) -> BulkOutcome:
         """Change queue, start or deadline of the runs."""
-        call = partial(
-            self._session.store.reschedule_runs,
-            change=change,
-            reason=check_reason(reason),
-            by=check_by(by),
-        )
-        return await self._deliver_all(OPEN_STATES, call, _is_open)
+        call = partial(self._session.store.reschedule_runs, change=change)
+        return await self._deliver_all(OPEN_STATES, noted(call, reason, by), _is_open)
 
     async def signal(self, name: str, payload: object, signal_id: str | None) -> BulkOutcome:
         """Send the runs a signal, each with the same id."""

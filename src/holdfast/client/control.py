@@ -17,11 +17,18 @@ from holdfast.values.attributes import check_changes
 from holdfast.values.texts import check_by, check_reason, check_tags
 
 
+def noted(
+    call: Callable[..., Awaitable[Delivered]], reason: str | None, by: str | None
+) -> Callable[[Sequence[UUID]], Awaitable[Delivered]]:
+    """Return a change of runs that records why it is made, and who asks. Raises InvalidInput."""
+    return partial(call, reason=check_reason(reason), by=check_by(by))
+
+
 async def cancel_run(
     session: Session, run: RunRef, reason: str | None, by: str | None = None
 ) -> bool:
     """Ask a run to end. Return False if it had ended before. Raises RunNotFound."""
-    call = partial(session.store.cancel_runs, reason=check_reason(reason), by=check_by(by))
+    call = noted(session.store.cancel_runs, reason, by)
     return (await change_run(session, run, call))[0] != "ended"
 
 
@@ -29,7 +36,7 @@ async def terminate_run(
     session: Session, run: RunRef, reason: str | None, by: str | None = None
 ) -> bool:
     """End a run at once. Return False if it had ended before. Raises RunNotFound."""
-    call = partial(session.store.terminate_runs, reason=check_reason(reason), by=check_by(by))
+    call = noted(session.store.terminate_runs, reason, by)
     return (await change_run(session, run, call))[0] != "ended"
 
 
@@ -37,8 +44,8 @@ async def pause_run(
     session: Session, run: RunRef, reason: str | None, by: str | None = None
 ) -> bool:
     """Pause a run. Return False if it was paused before. Raises RunNotFound and RunEnded."""
-    call = partial(session.store.pause_runs, reason=check_reason(reason), by=check_by(by))
-    return await _change_open(session, run, call)
+    call = noted(session.store.pause_runs, reason, by)
+    return (await change_open(session, run, call))[0] == "delivered"
 
 
 async def resume_run(session: Session, run: RunRef, by: str | None = None) -> bool:
@@ -46,7 +53,8 @@ async def resume_run(session: Session, run: RunRef, by: str | None = None) -> bo
 
     Raises RunNotFound and RunEnded.
     """
-    return await _change_open(session, run, partial(session.store.resume_runs, by=check_by(by)))
+    call = partial(session.store.resume_runs, by=check_by(by))
+    return (await change_open(session, run, call))[0] == "delivered"
 
 
 async def set_pause(
@@ -64,13 +72,14 @@ async def list_pauses(session: Session, scope: Scope) -> list[Pause]:
     return [pause for pause in await session.store.list_pauses() if pause.scope == scope]
 
 
-async def _change_open(
+async def change_open(
     session: Session, run: RunRef, call: Callable[[Sequence[UUID]], Awaitable[Delivered]]
-) -> bool:
+) -> tuple[Delivery, UUID]:
+    """Change a run as `change_run` does. Raises RunEnded if it has ended."""
     outcome, run_id = await change_run(session, run, call)
     if outcome == "ended":
         raise RunEnded(run_id, (await get_record(session, run_id)).status)
-    return outcome == "delivered"
+    return outcome, run_id
 
 
 async def change_run(

@@ -6,16 +6,14 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypedDict
 
-from holdfast.client.control import change_run
+from holdfast.client.control import change_open, noted
 from holdfast.client.naming import RunRef
-from holdfast.client.reading import get_record
 from holdfast.client.session import Session
 from holdfast.definitions.starts import moment
-from holdfast.errors import ConfigurationError, RescheduleRefused, RunEnded
+from holdfast.errors import ConfigurationError, RescheduleRefused
 from holdfast.types import Delivery, Reschedule
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name
-from holdfast.values.texts import check_by, check_reason
 
 
 class RescheduleOptions(TypedDict, total=False):
@@ -81,15 +79,8 @@ async def reschedule_run(
 
     Raises RunNotFound, RunEnded and RescheduleRefused.
     """
-    call = partial(
-        session.store.reschedule_runs,
-        change=read_change(options),
-        reason=check_reason(reason),
-        by=check_by(by),
-    )
-    outcome, run_id = await change_run(session, run, call)
-    if outcome == "ended":
-        raise RunEnded(run_id, (await get_record(session, run_id)).status)
+    call = partial(session.store.reschedule_runs, change=read_change(options))
+    outcome, run_id = await change_open(session, run, noted(call, reason, by))
     if outcome in _REASONS:
         raise RescheduleRefused(run_id, _REASONS[outcome])
     return outcome == "delivered"
