@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import click
 
 from holdfast.cli.commands.bulk import change_runs, run_options
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import duration, filled, future_moment
-
-if TYPE_CHECKING:
-    from holdfast.client.rescheduling import RescheduleOptions
 
 
 @command(
@@ -26,7 +22,10 @@ if TYPE_CHECKING:
 )
 @run_options
 @option(
-    "--to-queue NAME", "Take the turns of the runs from this queue from now on.", callback=filled
+    "--to-queue NAME",
+    "Take the turns of the runs from this queue from now on.",
+    name="queue",
+    callback=filled,
 )
 @option("--delay TIME", "Let runs that have not begun begin after TIME.", type=duration)
 @option(
@@ -42,35 +41,19 @@ if TYPE_CHECKING:
 )
 @option("--no-deadline", "Take the deadlines of the runs away.")
 @option("--reason TEXT", "Why; recorded in the log.")
-def reschedule(
-    to_queue: str | None,
-    delay: float | None,
-    start_at: datetime | None,
-    deadline: datetime | None,
-    timeout: float | None,
-    no_deadline: bool,
-    reason: str | None,
-    **chosen: Any,
-) -> None:
+def reschedule(reason: str | None, **chosen: Any) -> None:
     """Change the queue, the start or the deadline of runs that have not ended.
 
     Name the runs, or give filters. A run that a worker holds leaves its queue when it next
     suspends. The start of a run can change until a worker has begun it, and its deadline moves
     with it. Exit code 1 if a named run was so before, cannot be changed so, or has ended.
     """
-    from holdfast.client.rescheduling import read_change
+    from holdfast.client.rescheduling import RescheduleOptions, read_change
     from holdfast.errors import ConfigurationError
 
-    change: RescheduleOptions = {
-        "queue": to_queue,
-        "delay": delay,
-        "start_at": start_at,
-        "deadline": deadline,
-        "timeout": timeout,
-        "no_deadline": no_deadline,
-    }
+    change = {name: chosen.pop(name) for name in RescheduleOptions.__annotations__}
     try:
-        read_change(change)
+        read_change(cast("RescheduleOptions", change))
     except ConfigurationError as error:
         raise click.UsageError(str(error)) from None
     words = ("rescheduled", "rescheduled", "it was so before")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, cast
 
 from holdfast.client.rescheduling import RescheduleOptions
 from holdfast.errors import RescheduleRefused, RunEnded
@@ -78,14 +78,8 @@ def read_reschedule(body: RescheduleFields, principal: Principal) -> RescheduleO
         raise Problem(
             403, "forbidden", "a deadline ends a run without its code: this needs the level admin"
         )
-    return {
-        "queue": body.queue,
-        "delay": body.delay,
-        "start_at": body.start_at,
-        "deadline": body.deadline,
-        "timeout": body.timeout,
-        "no_deadline": body.no_deadline,
-    }
+    names = RescheduleFields.__struct_fields__
+    return cast("RescheduleOptions", {name: getattr(body, name) for name in names})
 
 
 async def reschedule_run(call: Call[Nothing, RescheduleBody]) -> Changed:
