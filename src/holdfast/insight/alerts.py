@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.insight.findings import Finding
-from holdfast.insight.wording import ago, length, several
+from holdfast.insight.wording import ago, length_of, several
 from holdfast.store.port import Store
 from holdfast.types import AlertInfo, AlertRule
 from holdfast.types.alerts import seen_text
@@ -15,10 +15,8 @@ def rule_text(app: str, rule: AlertRule) -> str:
     """Return when an alert begins: `5 runs of shop/checkout fail in 10 m`."""
     of = rule.subject or f"app {app}"
     count = several(round(rule.threshold), "run")
-    reached = length(round(rule.threshold * 1e6))
-    within = (
-        "" if rule.within_seconds is None else f" in {length(round(rule.within_seconds * 1e6))}"
-    )
+    reached = length_of(rule.threshold)
+    within = "" if rule.within_seconds is None else f" in {length_of(rule.within_seconds)}"
     says = {
         "failed": f"{count} of {of} failed{within}",
         "stuck": f"{count} of {of} stuck",
@@ -26,8 +24,7 @@ def rule_text(app: str, rule: AlertRule) -> str:
         "slow": f"5 of 100 runs of {of} took {reached}{within}",
         "no_worker": f"no live worker serves queue {of}",
     }[rule.kind]
-    lasts = round(rule.lasting_seconds * 1e6)
-    return f"{says}, for {length(lasts)}" if lasts else says
+    return f"{says}, for {length_of(rule.lasting_seconds)}" if rule.lasting_seconds else says
 
 
 def state_text(alert: AlertInfo, now: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.insight.findings import Finding
-from holdfast.insight.wording import ago, length, number, several
+from holdfast.insight.wording import ago, length_of, number, several
 from holdfast.store.port import Store
 from holdfast.store.port.limits import concerns_messages
 from holdfast.types import LimitInfo, LimitRule, LimitWait
@@ -26,17 +26,15 @@ def limit_text(rule: LimitRule) -> str:
     of_activity = rule.scope == "activity"
     key = shown_path(rule.key, of_activity=of_activity)
     each = f" for each {key}" if key else ""
-    subject = f"{rule.scope} {rule.name!r}"
+    subject, period = f"{rule.scope} {rule.name!r}", length_of(rule.period_seconds or 0)
     match rule.kind:
         case "concurrency":
             held = " (a run counts until it ends)" if rule.holds == "run" else ""
             return f"{subject} runs {rule.most} at once{each}{held}"
         case "rate":
-            period = length(round((rule.period_seconds or 0) * 1e6))
             even = ", at even distances" if rule.smooth else ""
             return f"{subject} begins {rule.most} in {period}{each}{even}"
         case "units":
-            period = length(round((rule.period_seconds or 0) * 1e6))
             of = "units of its calls"
             if rule.units != "call":
                 of = shown_path(rule.units or "", of_activity=of_activity)
@@ -44,7 +42,6 @@ def limit_text(rule: LimitRule) -> str:
         case "fairness":
             return f"in {subject} the values of {key} take turns"
         case _:
-            period = length(round((rule.period_seconds or 0) * 1e6))
             return f"in {subject} what waits gains a priority each {period}"
 
 

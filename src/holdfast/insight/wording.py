@@ -53,6 +53,11 @@ def length(microseconds: int) -> str:
     return f"{whole} s"
 
 
+def length_of(seconds: float) -> str:
+    """Return a length of time that is given in seconds, as `length` does."""
+    return length(round(seconds * _SECOND))
+
+
 def behind(seconds: float | None) -> str:
     """Return how far a replica is behind, in words: `41 s behind`, `less than 1 s behind`."""
     if seconds is None:

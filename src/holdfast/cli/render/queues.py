@@ -10,7 +10,7 @@ import click
 from holdfast.cli.render.console import console, folding, numbers, plain, table, whole, write_json
 from holdfast.codec import raw
 from holdfast.insight.limits import use_text
-from holdfast.insight.wording import ago, count_text, length, several
+from holdfast.insight.wording import ago, count_text, length, length_of, several
 from holdfast.values.moments import to_datetime
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def queue_lines(
         " ".join([settings.name, *(f"[{mark}]" for mark in _marks(info))]),
         f"  {count_text(count, 'due')} due, {count_text(count, 'delayed')} delayed, "
         f"{count_text(count, 'in_flight')} in flight, {count_text(count, 'dead')} dead",
-        f"  in flight for {length(round(settings.visibility_seconds * 1_000_000))}",
+        f"  in flight for {length_of(settings.visibility_seconds)}",
     ]
     if count.oldest_due_at is not None:
         lines.append(f"  the oldest is due since {length(now - count.oldest_due_at)}")
@@ -70,7 +70,7 @@ def queue_lines(
             f"  after {settings.max_receives} receives a message moves to {settings.dead_letters}"
         )
     if settings.keep_seconds is not None:
-        kept = length(round(settings.keep_seconds * 1_000_000))
+        kept = length_of(settings.keep_seconds)
         lines.append(f"  acknowledged messages are kept for {kept}")
     return [*lines, *(f"  limit: {use_text(each)}" for each in limits)]
 

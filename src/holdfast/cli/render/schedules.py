@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from holdfast.cli.render.console import numbers, plain, table, whole
 from holdfast.codec import raw
 from holdfast.insight.schedules import target_text
-from holdfast.insight.wording import ago, length, several
+from holdfast.insight.wording import ago, length_of, several
 from holdfast.types import Bucket, ScheduleRecord, SendTarget, SkipCause, Target, When
 from holdfast.values.attributes import attribute_filters
 from holdfast.values.moments import maybe_datetime, to_datetime
@@ -32,7 +32,7 @@ def describe_when(when: When) -> str:
     """Return when a schedule fires in a few words: `0 9 * * 1-5 Europe/Berlin`, `every 15 m`."""
     if when.cron is not None:
         return f"{when.cron} {when.timezone}"
-    return f"every {length(round((when.every_seconds or 0) * 1e6))}"
+    return f"every {length_of(when.every_seconds or 0)}"
 
 
 def schedule_object(record: ScheduleRecord) -> dict[str, object]:
@@ -161,4 +161,4 @@ def _outcome(bucket: Bucket) -> str:
 
 
 def _seconds(seconds: float) -> str:
-    return length(round(seconds * 1e6)) if seconds else "0"
+    return length_of(seconds) if seconds else "0"

@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.insight.load import COUNTED, Load, LoadPoint, QueueBacklog, read_load
 from holdfast.insight.stats import Stats, StatsPoint, WorkflowStats, read_workflow_stats
-from holdfast.insight.wording import length, several
+from holdfast.insight.wording import length_of, several
 from holdfast.server.pages.view import View
 from holdfast.server.problems import Problem
 from holdfast.server.site import Site
@@ -137,7 +137,7 @@ def draw(stats: WorkflowStats, span: str, until: int) -> Charts:
         p50=_lines([each.p50 and each.p50 / longest for each in points]),
         p95=_lines([each.p95 and each.p95 / longest for each in points]),
         top_rate=f"{most / minutes:,.3g}/min",
-        top_length="≈ " + _length(longest) if longest else "",
+        top_length="≈ " + length_of(longest) if longest else "",
         text=_text(stats, longest),
     )
 
@@ -207,7 +207,7 @@ def _bar(point: StatsPoint, place: int, parts: int, most: int) -> Bar:
     width = WIDTH / parts
     text = f"{point.begun:,} began, {point.ended:,} ended, {point.failed:,} failed"
     if point.p50 is not None and point.p95 is not None:
-        text += f"; p50 ≈ {_length(point.p50)}, p95 ≈ {_length(point.p95)}"
+        text += f"; p50 ≈ {length_of(point.p50)}, p95 ≈ {length_of(point.p95)}"
     ended, failed = (round(HEIGHT * count / most, 1) for count in (point.ended, point.failed))
     return Bar(round(place * width, 1), round(width * 0.84, 1), ended, failed, text)
 
@@ -240,15 +240,11 @@ def _text(stats: WorkflowStats, longest: float) -> str:
     words = [f"{stats.begun:,} runs began, {ended:,} ended, {stats.failed_percent} % failed"]
     words += _percentiles(stats)
     if longest:
-        words.append(f"p95 of a part of the time was at most about {_length(longest)}")
+        words.append(f"p95 of a part of the time was at most about {length_of(longest)}")
     return "; ".join(words)
 
 
 def _percentiles(stats: WorkflowStats) -> Iterable[str]:
     for name, value in (("p50", stats.p50), ("p95", stats.p95)):
         if value is not None:
-            yield f"{name} about {_length(value)}"
-
-
-def _length(seconds: float) -> str:
-    return length(round(seconds * 1e6))
+            yield f"{name} about {length_of(value)}"

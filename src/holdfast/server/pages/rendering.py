@@ -17,7 +17,7 @@ import msgspec
 from markupsafe import Markup
 
 from holdfast.insight.schedules import target_text
-from holdfast.insight.wording import count_text, length, several, shorten
+from holdfast.insight.wording import count_text, length, length_of, several, shorten
 from holdfast.values.attributes import attribute_filters
 from holdfast.values.moments import to_datetime, to_micros
 
@@ -147,7 +147,7 @@ def segment(text: object) -> str:
 
 def seconds(number: float | None) -> str:
     """Return an approximate length of time, "" for None."""
-    return "" if number is None else "≈ " + length(round(number * 1_000_000))
+    return "" if number is None else "≈ " + length_of(number)
 
 
 _FILTERS: Final[dict[str, Any]] = {

@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.insight.limits import limit_text, waiting_text
 from holdfast.insight.serving import is_silent, read_served
-from holdfast.insight.wording import length
+from holdfast.insight.wording import length_of
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
 
@@ -26,7 +26,7 @@ async def queues_page(view: View) -> Page:
         values={
             "queues": await read_served(view.store, "queue"),
             "due": gauges.due,
-            "oldest": {each: _ago(late) for each, late in gauges.oldest_due_seconds.items()},
+            "oldest": {each: length_of(late) for each, late in gauges.oldest_due_seconds.items()},
             "limits": [(limit_text(each.rule), each, waiting_text(each)) for each in limits],
         },
     )
@@ -62,10 +62,6 @@ async def workers_page(view: View) -> Page:
             "more": "+" if len(running) == _MOST_RUNNING else "",
         },
     )
-
-
-def _ago(seconds: float) -> str:
-    return length(round(seconds * 1_000_000))
 
 
 def _name(view: View) -> str:
