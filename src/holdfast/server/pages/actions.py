@@ -27,10 +27,6 @@ def _back(view: View, done: str, run: object | None = None) -> Redirect:
     return Redirect(f"/runs/{run or view.run_id}?done={done}")
 
 
-def _reason(view: View) -> str | None:
-    return view.form.get("reason", "").strip() or None
-
-
 async def _ended(view: View) -> RunEnded:
     """Return the error that says how the run had ended: the page that asked was old."""
     return RunEnded(view.run_id, (await view.reader.runs.get(view.run_id)).status)
@@ -38,21 +34,23 @@ async def _ended(view: View) -> RunEnded:
 
 async def cancel(view: View) -> Redirect:
     """Ask the run to end."""
-    if not await view.client.runs.cancel(view.run_id, _reason(view), by=view.principal.name):
+    if not await view.client.runs.cancel(view.run_id, view.text("reason"), by=view.principal.name):
         raise await _ended(view)
     return _back(view, "cancel")
 
 
 async def terminate(view: View) -> Redirect:
     """End the run at once."""
-    if not await view.client.runs.terminate(view.run_id, _reason(view), by=view.principal.name):
+    if not await view.client.runs.terminate(
+        view.run_id, view.text("reason"), by=view.principal.name
+    ):
         raise await _ended(view)
     return _back(view, "terminate")
 
 
 async def pause(view: View) -> Redirect:
     """Pause the run."""
-    changed = await view.client.runs.pause(view.run_id, _reason(view), by=view.principal.name)
+    changed = await view.client.runs.pause(view.run_id, view.text("reason"), by=view.principal.name)
     return _back(view, "pause" if changed else "nothing")
 
 
@@ -99,7 +97,7 @@ async def decide(view: View) -> Redirect:
         key,
         approved == "yes",
         by=view.principal.name,
-        feedback=view.form.get("feedback", "").strip() or None,
+        feedback=view.text("feedback"),
         values=None if approval is None else _values(view, approval),
         decision_id=view.form.get("id") or None,
     )
@@ -170,7 +168,7 @@ async def fork(view: View) -> Redirect:
     options: ForkOptions = {"run_id": parse_uuid(view.form.get("run_id", ""))}
     if step := view.form.get("step", ""):
         options["step"] = step
-    elif index := view.form.get("index", "").strip():
+    elif index := view.text("index"):
         if not index.isascii() or not index.isdigit() or len(index) > 9:
             raise Problem(422, "invalid-input", "the number of entries is a whole number")
         options["index"] = int(index)

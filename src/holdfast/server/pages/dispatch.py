@@ -211,8 +211,7 @@ class _Pages:
         token, wrong = request.query_params.get("key", ""), False
         try:
             if request.method == "POST":
-                headers = Headers(scope=request.scope)
-                check_same_origin(headers, headers.get("host", ""))
+                _check_origin(request)
                 token = (await read_form(request)).get("token", "").strip()
             if token and isinstance(tokens, Tokens):
                 holder = tokens.of_token(token)
@@ -230,8 +229,7 @@ class _Pages:
     async def logout(self, request: Request) -> Response:
         """End the session of this browser."""
         try:
-            headers = Headers(scope=request.scope)
-            check_same_origin(headers, headers.get("host", ""))
+            _check_origin(request)
         except Problem as problem:
             return self.refuse(request, None, problem)
         root = str(request.scope.get("root_path", "")).rstrip("/")

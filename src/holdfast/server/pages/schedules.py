@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final, cast
+from typing import Final, cast, get_args
 from urllib.parse import quote
 from uuid import uuid4
 
 from holdfast.client.schedule import ScheduleInfo
 from holdfast.errors import ConfigurationError
-from holdfast.insight.wording import length
+from holdfast.insight.wording import length_of
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
@@ -23,14 +23,7 @@ _DONE: Final = {
     "backfill": "A worker fires these ticks soon.",
     "cancel": "The backfills were ended.",
 }
-_OVERLAPS: Final = (
-    "skip",
-    "buffer_one",
-    "buffer_all",
-    "allow",
-    "cancel_running",
-    "terminate_running",
-)
+_OVERLAPS: Final = get_args(Overlap)
 
 
 async def schedules_page(view: View) -> Page:
@@ -82,7 +75,7 @@ def when_text(schedule: ScheduleInfo) -> str:
     when = schedule.when
     if when.cron is not None:
         return f"{when.cron} ({when.timezone})"
-    return f"every {length(round((when.every_seconds or 0) * 1e6))}"
+    return f"every {length_of(when.every_seconds or 0)}"
 
 
 async def change(view: View) -> Redirect:
@@ -94,7 +87,7 @@ async def change(view: View) -> Redirect:
         raise Problem(400, "bad-form", f"overlap is one of {', '.join(_OVERLAPS)}")
     match do:
         case "pause":
-            await schedules.pause(name, view.form.get("reason", "").strip() or None)
+            await schedules.pause(name, view.text("reason"))
         case "resume":
             await schedules.resume(name)
         case "trigger":

@@ -53,6 +53,10 @@ class View:
         """Return True if the reader may do what needs this level."""
         return self.principal.may(level) and (level == "read" or not self.site.read_only)
 
+    def text(self, name: str) -> str | None:
+        """Return a field of the form without the space around it, None if nothing is in it."""
+        return self.form.get(name, "").strip() or None
+
     def param(self, name: str, default: str = "") -> str:
         """Return a parameter of the query without what browsers and people put around it."""
         return self.request.query_params.get(name, default).strip()

@@ -108,8 +108,7 @@ async def _start(view: View) -> Redirect:
 
 async def pause(view: View) -> Redirect:
     """Pause a workflow: no worker continues its runs."""
-    reason = view.form.get("reason", "").strip() or None
-    await view.client.workflows.pause(_name(view.form.get("name", "")), reason)
+    await view.client.workflows.pause(_name(view.form.get("name", "")), view.text("reason"))
     return Redirect("/workflows")
 
 
@@ -121,13 +120,13 @@ async def resume(view: View) -> Redirect:
 
 def _options(view: View) -> StartOptions:
     options: StartOptions = {}
-    if key := view.form.get("key", "").strip():
+    if key := view.text("key"):
         options["key"] = key
     else:
         options["run_id"] = parse_uuid(view.form.get("run_id", ""))
-    if queue := view.form.get("queue", "").strip():
+    if queue := view.text("queue"):
         options["queue"] = queue
-    if delay := view.form.get("delay", "").strip():
+    if delay := view.text("delay"):
         options["delay"] = delay
     return options
 
