@@ -199,31 +199,23 @@ def _flow_options(shape: FlowShape) -> str:
 
 def _options(step: StepShape) -> str:
     """Return the options of a step that are not its flow's, in the words of the code."""
-    timed = (
-        ("base_delay", step.base_delay),
-        ("timeout", step.timeout),
-        ("start_delay", step.start_delay),
+    has_condition = step.required is not None or step.forbidden is not None
+    exhausted, rule = step.when_exhausted, step.trigger_rule
+    given = (
+        ("queue", step.queue, ""),
+        ("", step.max_attempts, " attempts"),
+        ("base_delay", step.base_delay, " s"),
+        ("timeout", step.timeout, " s"),
+        ("start_delay", step.start_delay, " s"),
+        ("when", step.required, ""),
+        ("unless", step.forbidden, ""),
+        ("on_unmet", step.when_unmet if has_condition else None, ""),
+        ("tolerate", step.tolerated_count, ""),
+        ("tolerate", step.tolerated_percent, "%"),
+        ("jitter", step.jitter_percent, "%"),
+        ("concurrency", step.concurrency, ""),
+        ("trigger_rule", None if rule == "none_failed" else rule, ""),
+        ("on_exhausted", None if exhausted == "fail" else exhausted, ""),
     )
-    parts = [] if step.queue is None else [f"queue {step.queue}"]
-    if step.max_attempts is not None:
-        parts.append(f"{step.max_attempts} attempts")
-    parts += [f"{name} {value} s" for name, value in timed if value is not None]
-    if step.required is not None:
-        parts.append(f"when {step.required}")
-    if step.forbidden is not None:
-        parts.append(f"unless {step.forbidden}")
-    if step.required is not None or step.forbidden is not None:
-        parts.append(f"on_unmet {step.when_unmet}")
-    if step.tolerated_count is not None:
-        parts.append(f"tolerate {step.tolerated_count}")
-    if step.tolerated_percent is not None:
-        parts.append(f"tolerate {step.tolerated_percent}%")
-    if step.jitter_percent is not None:
-        parts.append(f"jitter {step.jitter_percent}%")
-    if step.concurrency is not None:
-        parts.append(f"concurrency {step.concurrency}")
-    if step.trigger_rule != "none_failed":
-        parts.append(f"trigger_rule {step.trigger_rule}")
-    if step.when_exhausted != "fail":
-        parts.append(f"on_exhausted {step.when_exhausted}")
-    return ", ".join(parts)
+    shown = (f"{name} {value}{unit}".lstrip() for name, value, unit in given if value is not None)
+    return ", ".join(shown)
