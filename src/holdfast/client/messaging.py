@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import builtins
 from collections.abc import Iterable
-from typing import TypeVar, overload
 from uuid import UUID, uuid4
 
 import msgspec
@@ -23,8 +22,6 @@ from holdfast.types import Delivery, NewSignal, Value
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name
 from holdfast.values.texts import check_id
-
-T = TypeVar("T")
 
 
 class Signal(Value, frozen=True):
@@ -78,14 +75,6 @@ async def send_signals(session: Session, signals: Iterable[Signal]) -> list[Deli
     return outcomes
 
 
-@overload
-async def send_update(
-    session: Session, update: Signal, timeout: Duration | None, type: builtins.type[T]
-) -> T: ...
-@overload
-async def send_update(
-    session: Session, update: Signal, timeout: Duration | None, type: builtins.type[T] | None
-) -> object: ...
 async def send_update(
     session: Session, update: Signal, timeout: Duration | None, type: builtins.type[object] | None
 ) -> object:
