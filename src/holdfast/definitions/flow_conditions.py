@@ -52,6 +52,8 @@ def check_pattern(
         # Callers without a type checker pass anything.
         if not isinstance(pattern, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"a dictionary is needed, not {pattern!r}")
+        if not all(isinstance(key, str) for key in pattern):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"a dictionary whose keys are text is needed, not {pattern!r}")
         _check_keys(pattern, run, outputs)
         try:
             return canonical_pattern(encode_sorted(dict(pattern)))

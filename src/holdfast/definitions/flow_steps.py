@@ -359,8 +359,10 @@ def check_attempts(attempts: int, of: str) -> int:
 
 def _check_jitter(jitter: float, of: str) -> int | None:
     """Return a jitter in percent, None for 0. Raises ConfigurationError for another number."""
-    percent = round(jitter * 100)
-    if not 0 <= jitter <= 1 or abs(percent - jitter * 100) > 1e-6:
+    # Callers without a type checker pass anything; a NaN is in no range.
+    is_part = isinstance(jitter, int | float) and 0 <= jitter <= 1  # pyright: ignore[reportUnnecessaryIsInstance]
+    percent = round(jitter * 100) if is_part else 0
+    if not is_part or abs(percent - jitter * 100) > 1e-6:
         raise ConfigurationError(f"{of}: jitter: 0 to 1 in hundredths is needed, not {jitter!r}")
     return percent or None
 

@@ -225,7 +225,10 @@ def test_an_option_of_runs_that_cannot_work_is_named(
         ({"on_exhausted": None}, "on_exhausted: fail, skip or skip-cascade is needed, not None"),
         ({"start_delay": 0.5}, "start_delay: times of a flow are whole seconds"),
         ({"when": [1]}, r"when: a dictionary is needed, not \[1\]"),
+        ({"when": {1: 2}}, "when: a dictionary whose keys are text is needed, not {1: 2}"),
         ({"when": {"page": float("nan")}}, r"when: \$\.page: JSON has no NaN"),
+        ({"jitter": float("nan")}, "jitter: 0 to 1 in hundredths is needed, not nan"),
+        ({"jitter": "20%"}, "jitter: 0 to 1 in hundredths is needed, not '20%'"),
         ({"unless": {"pgae": 1}}, "unless: 'pgae' is not given to this step.* run, page"),
     ],
 )
