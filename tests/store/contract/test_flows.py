@@ -189,3 +189,16 @@ async def test_the_more_urgent_run_comes_first(flows: Flows, worker: StepWorker)
     urgent = await flows.start(priority=1)
     [task] = (await worker.claims(1)).tasks
     assert task.run_id == urgent
+
+
+async def test_ends_of_one_call_are_in_the_log_in_their_order(
+    flows: Flows, worker: StepWorker
+) -> None:
+    run_id = await flows.run_of(*(single(slug) for slug in "abc"))
+    tasks = await worker.take()
+    await worker.report(*(end(tasks[slug]) for slug in "cab"))
+    assert await flows.log(run_id) == [
+        "WorkflowStarted",
+        *(f"FlowStepCompleted {slug}" for slug in "cab"),
+        "WorkflowCompleted",
+    ]

@@ -269,8 +269,8 @@ begin
             started_at = excluded.started_at, ended_at = p_now
     )
     select array_agg(f.place),
-        coalesce(array_agg((f.run_id, f.handler, f.step_slug, 'completed')::holdfast._step_end)
-            filter (where not f.is_element), '{}'),
+        coalesce(array_agg((f.run_id, f.handler, f.step_slug, 'completed')::holdfast._step_end
+            order by f.place) filter (where not f.is_element), '{}'),
         array_agg(f.place) filter (where f.is_element)
     into places, ends, v_elements
     from first f;
