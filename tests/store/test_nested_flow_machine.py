@@ -34,24 +34,28 @@ SERVED = [*(f"{name}@1" for name in FLOWS), f"{NAMES[0]}@1"]
 FAILED = '{"kind": "Bad", "message": "no luck"}'
 
 
-def draw_step(chance: Random, number: int, runs: Sequence[tuple[str, str] | None]) -> StepShape:
+def draw_step(
+    chance: Random, before: Sequence[StepShape], runs: Sequence[tuple[str, str] | None]
+) -> StepShape:
     """Draw a step; some are runs of workflows and flows."""
     kind, what = chance.choice(["single", "map"]), chance.choice(runs)
+    known = [step.slug for step in before if step.trigger_rule != "always"]
     most = 1 if kind == "map" or what else 2
-    deps = chance.sample(range(number), min(number, chance.randint(0, most)))
+    deps = chance.sample(known, min(len(known), chance.randint(0, most)))
     options: dict[str, Any] = {} if what is None else {"runs": what[0], "runs_kind": what[1]}
     if kind == "map":
         options["concurrency"] = chance.choice([None, 1, 2])
         options["tolerated_count"] = chance.choice([None, 1])
     elif what is None and deps:
-        options["trigger_rule"] = chance.choice(["none_failed"] * 4 + ["all_done"])
+        options["trigger_rule"] = chance.choice(["none_failed"] * 4 + ["all_done", "always"])
     return StepShape(
-        slug=f"s{number}",
+        slug=f"s{len(before)}",
         kind="map" if kind == "map" else "single",
-        deps=tuple(f"s{dep}" for dep in deps),
+        deps=tuple(deps),
         max_attempts=chance.choice([1, 2]),
         base_delay=chance.choice([0, 1]),
         start_delay=chance.choice([None, None, 2]),
+        timeout=chance.choice([None, 3]),
         when_exhausted=chance.choice(["fail", "skip", "skip-cascade"]),
         **options,
     )
@@ -76,7 +80,9 @@ class NestedFlowsAgree(SeededMachine):
         """Define the flows, and rules."""
         runs = [None, (f"{NAMES[0]}@1", "workflow"), (f"{NAMES[0]}@1", "workflow")]
         for name in FLOWS:
-            steps = [draw_step(chance, number, runs) for number in range(chance.randint(1, 4))]
+            steps: list[StepShape] = []
+            for _ in range(chance.randint(1, 4)):
+                steps.append(draw_step(chance, steps, runs))
             shape = FlowShape(name=name, steps=tuple(steps))
             self.do(lambda store, shape=shape: store.ensure_flow(shape, "h"))
             runs += [(f"{name}@1", "flow"), ("shop/gone@1", "flow")]
@@ -89,11 +95,23 @@ class NestedFlowsAgree(SeededMachine):
         declared = [DeclaredRules(NAMES[0], self.version, rules)]
         self.do(lambda store: store.declare_start_rules(declared))
 
-    @act(weight=2, lists=some([[], *([{"customer": each}] * 3 for each in CUSTOMERS)], 1, 3))
-    def start(self, lists: list[Any]) -> None:
+    @act(
+        weight=2,
+        lists=some([[], *([{"customer": each}] * 3 for each in CUSTOMERS)], 1, 3),
+        delay=(None, None, 4.0),
+        timeout=(None, None, 20.0),
+    )
+    def start(self, lists: list[Any], delay: float | None, timeout: float | None) -> None:
         """Start runs of the outer flow, together."""
         runs = [
-            NewRun(run_id=self.new_id(), name=FLOWS[1], input=json.dumps(value)) for value in lists
+            NewRun(
+                run_id=self.new_id(),
+                name=FLOWS[1],
+                input=json.dumps(value),
+                delay_seconds=delay,
+                timeout_seconds=timeout,
+            )
+            for value in lists
         ]
         self.do(lambda store: store.start_flows(runs))
 
@@ -159,6 +177,14 @@ class NestedFlowsAgree(SeededMachine):
         """Pause, resume or stop a run."""
         asked = self.chosen([number])
         self.do(lambda store: getattr(store, f"{how}_runs")(asked))
+
+    @act(when="ids", number=PICK, step=(None, None, "s0", "s1"))
+    def retry(self, number: int, step: str | None) -> None:
+        """Retry a run of a flow, which may not have ended."""
+        runs = [run_id for run_id in self.ids if self.model_tables.runs[run_id].is_flow]
+        if runs:
+            run_id, new_id = runs[-1 - number % len(runs)], self.new_id()
+            self.do(lambda store: store.retry_flow(run_id, new_id, from_step=step))
 
     @act(name=FLOWS, paused=(True, False, False))
     def pause_all(self, name: str, paused: bool) -> None:

@@ -222,6 +222,19 @@ async def test_waiting_run_that_is_terminated_lets_the_one_after_it_begin(
     assert (await ann.take()).run_id == runs[2].run_id
 
 
+async def test_waiting_run_that_ends_with_the_active_one_is_never_the_active_one(
+    store: Store,
+) -> None:
+    """Its time does not begin."""
+    await declare(store, "queue")
+    runs = [order(timeout_seconds=5) for _ in range(3)]
+    await store.start_runs(runs)
+    first, second, third = (run.run_id for run in runs)
+    await store.terminate_runs([first, second])
+    assert (await get(store, second)).deadline_at is None
+    assert (await get(store, third)).deadline_at is not None
+
+
 async def test_paused_and_resumed_run_still_waits_for_the_one_before(
     store: Store, ann: ManualWorker
 ) -> None:

@@ -44,6 +44,8 @@ def end_from_outside(
     for run_id in ended:
         tables.append(run_id, event)
         keep_started(tables, event.at, run_id)
+    for run_id in ended:  # before a key is freed: none of them is to have it
+        tables.runs[run_id].status = status
     for run_id in ended:
         notices += tables.end(run_id, status, event.at, error=(errors or {}).get(run_id))
     count_ends(tables, event.at, ended, status)

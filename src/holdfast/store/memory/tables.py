@@ -339,12 +339,12 @@ class Tables(msgspec.Struct):
     def _free_singleton(self, now: int, run_id: UUID, name: str, key: str) -> list[Notice]:
         """Free the key of a run that has ended, and let the next run with the key begin."""
         waiting = self.singleton_waits.pop((name, key), [])
-        waiting = [each for each in waiting if each.run_id != run_id]
-        active = self.start_keys["singleton", name, key]
+        waiting = [each for each in waiting if self.is_running(each.run_id)]
+        active = self.start_keys.get(("singleton", name, key))  # None: it has ended before
         notices: list[Notice] = []
-        if active.run_id == run_id and not waiting:
+        if active is not None and active.run_id == run_id and not waiting:
             del self.start_keys["singleton", name, key]
-        elif active.run_id == run_id:
+        elif active is not None and active.run_id == run_id:
             following, *waiting = waiting
             turn = self.turn(following.run_id)
             active.run_id = following.run_id

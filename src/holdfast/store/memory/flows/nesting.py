@@ -93,12 +93,13 @@ def _start_runs(tables: Tables, now: int, tasks: Sequence[TaskRow], kind: RunKin
         and not task.paused
         and _shape(tables, task).runs_kind == kind
     ]
+    starts = due
     if kind == "workflow":
-        due.sort(key=lambda each: lock_order(tables, each[1]))
+        starts = sorted(due, key=lambda each: lock_order(tables, each[1]))
     notices: list[Notice] = []
     flows: list[tuple[NewRun, Parent]] = []
-    refused: list[StepTaskEnd] = []
-    for task, new in due:
+    refused: dict[UUID, StepTaskEnd] = {}  # by the run that was not started
+    for task, new in starts:
         if new.delay_seconds and task.attempts == 1 and split_key(task.key)[1] is None:
             task.started_at = now + to_micros(new.delay_seconds)  # a step begins with its run
         use_payloads(tables, new.run_id, [new.input])
@@ -108,13 +109,14 @@ def _start_runs(tables: Tables, now: int, tasks: Sequence[TaskRow], kind: RunKin
             if started.created:
                 notices.append(Notice(WORK_TOPIC, task.queue))
             else:
-                refused.append(_refusal(task, refusal(new.name, started)))
+                refused[new.run_id] = _refusal(task, refusal(new.name, started))
             continue
         try:
             flows.append((with_shape(tables, new), parent))
         except (UnknownFlow, InvalidInput) as error:
-            refused.append(_refusal(task, error))
-    return notices + begin_flows(tables, now, flows) + _end_tasks(tables, now, refused)
+            refused[new.run_id] = _refusal(task, error)
+    ends = [refused[new.run_id] for _, new in due if new.run_id in refused]
+    return notices + begin_flows(tables, now, flows) + _end_tasks(tables, now, ends)
 
 
 def _hold_if_paused(tables: Tables, task: TaskRow) -> bool:
