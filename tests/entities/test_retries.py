@@ -248,3 +248,12 @@ async def test_an_entity_that_was_terminated_is_called_again(client: Client) -> 
         await run.result(timeout=30)
     retry = await client.runs.retry(run.run_id)
     assert await retry.result(timeout=30) == 1
+
+
+async def test_a_fork_cannot_be_given_the_result_of_a_call(client: Client) -> None:
+    """Fault: a text was taken for the id of a call, whose answer the fork looked for for ever."""
+    run = await client.start("lamps/press", "on")
+    assert await run.result(timeout=30) == 1
+    fork = await client.runs.fork(run.run_id, results={"Lamp.press": "2"})
+    with pytest.raises(RunFailed, match=r"result of Lamp\.press"):
+        await fork.result(timeout=30)

@@ -214,8 +214,6 @@ class _Caller:
         answer = await run.ledger(Steps).call(step, name, (key, payload), {})
         if method.reads:
             return method.result.decode(answer)
-        if not isinstance(answer, SentCall):  # of older code
-            answer = SentCall(answer, entity.new_run(key).run_id)
         async with asyncio.timeout(self._timeout):
             reply = _read_reply(await self._answer(answer))
         if reply.error is not None:
@@ -261,8 +259,8 @@ async def _look(call: SentCall) -> None:
     await access.send(NewSignal(run_id, UPDATE_REPLY, encode(reply), signal_id))
 
 
-def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[str | SentCall]]:
-    async def send(key: str, payload: Any) -> str | SentCall:
+def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[SentCall]]:
+    async def send(key: str, payload: Any) -> SentCall:
         """Send a call, and return its id, the same at each attempt, and which run has it."""
         step, new = current_step(), entity.new_run(key)
         call_id, reply_to = first_id(step), f"{REPLY_TO_RUN}{step.run_id}"
