@@ -5,13 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from holdfast import App, Client, Context, Retry, current_context
 from holdfast.errors import RunFailed, UpdateFailed
 from holdfast.store.port import Store
+from holdfast.types import UPDATE_REPLY
+from holdfast.values.answers import answer_id
 from holdfast.worker import Worker
 
 app = App("lamps")
@@ -200,6 +202,22 @@ async def test_failed_steps_are_also_calls_whose_failure_was_handled(client: Cli
     retry = await client.runs.retry(run, failed_steps=True)
     assert await retry.result(timeout=30) == [1, 3, 2]
     assert (await count(client), await count(client, "other")) == (3, 1)
+
+
+async def test_the_answer_to_an_earlier_call_repeats_nothing(client: Client) -> None:
+    """A run hears of the failure of a call that its log lacks; it has made another there."""
+    refused.append("beside")
+    handle = await client.start("lamps/press_beside", "on")
+    call_id = f"{uuid4()}/Lamp.press"
+    stray = {"update_id": call_id, "error": {"kind": "builtins.OSError", "message": "no"}}
+    await handle.signal(UPDATE_REPLY, stray, answer_id(call_id, failed=True))
+    assert (await client.runs.wait(handle.run_id, timeout=30)).status == "failed"
+    plan = await client.runs.retry_plan(handle.run_id, failed_steps=True)
+    assert plan.failed == ("note",)
+    refused.clear()
+    retry = await client.runs.retry(handle.run_id, failed_steps=True)
+    assert await retry.result(timeout=30) == 2
+    assert await count(client) == 2
 
 
 async def test_a_failure_that_a_retry_has_looked_for_is_left_out(client: Client) -> None:

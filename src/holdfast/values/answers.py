@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.values.texts import MAX_ID
 
 # The id of a call is that of the run that has sent it, and the key of the call in its log.
 BEFORE_KEY: Final = 37
-_answer: Final = re.compile(r"(answer|failed)/[0-9a-f-]{36}/(.+)", re.DOTALL)
+_answer: Final = re.compile(r"(answer|failed)/([0-9a-f-]{36})/(.+)", re.DOTALL)
 
 
 def answer_id(call_id: str, *, failed: bool) -> str:
@@ -21,10 +21,18 @@ def answer_id(call_id: str, *, failed: bool) -> str:
     return hashlib.sha256(text.encode()).hexdigest()  # nothing asks which call is answered
 
 
-def answered_call(signal_id: str | None) -> tuple[str, str] | None:
-    """Return the key of the call that a signal answers, and how: "answer" or "failed"."""
+class Answered(NamedTuple):
+    """A call that a signal answers: the run that has made it, and the key of the call there."""
+
+    run_id: str
+    key: str
+    failed: bool
+
+
+def answered_call(signal_id: str | None) -> Answered | None:
+    """Return which call a signal answers, None for any other signal."""
     found = _answer.fullmatch(signal_id or "")
-    return None if found is None else (found[2], found[1])
+    return None if found is None else Answered(found[2], found[3], found[1] == "failed")
 
 
 def looked_up(key: str) -> str:

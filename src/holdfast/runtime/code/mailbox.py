@@ -216,6 +216,10 @@ class Box:
             if first is not None:
                 first.wake(buffered)
 
+    def is_awaited(self, buffered: Buffered) -> bool:
+        """Return True if an open wait would take this message."""
+        return any(True for _ in self._takers(buffered))
+
     def _takers(self, buffered: Buffered) -> Iterator[Waiter]:
         """Yield, for each shape, the first wait that would take a message and was not woken."""
         yield from _first(self._for_any.values(), buffered)
@@ -259,19 +263,18 @@ class Mailbox(Ledger):
     def put(self, message: Message) -> None:
         """Keep a message, and wake the first wait that would take it."""
         self._received += 1
-        if message.name == UPDATE_REPLY:
-            self._note_failure(message)
         box = self._open(message.name)
         buffered = box.put(message, self._received, self._run.history.position)
+        if message.name == UPDATE_REPLY and box.is_awaited(buffered):
+            self._note_failure(message)
         if not self._loop.ended:
             box.offer(buffered)
 
     def _note_failure(self, answer: Message) -> None:
         """Record that the log has the failure of a call of an entity, if that is the answer."""
-        key, how = answered_call(answer.id) or ("", "")
-        if how == "failed":
-            history = self._run.history
-            history.note_failures().arrive(key, history.position)
+        call, history = answered_call(answer.id), self._run.history
+        if call is not None and call.failed:
+            history.note_failures().arrive(call.key, history.position)
 
     async def take(self, name: str, match: JSON) -> Buffered:
         """Wait for the first message that contains `match`; None matches every message.

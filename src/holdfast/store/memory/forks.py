@@ -101,7 +101,7 @@ class MemoryForks(Part):
             events = [row.event for row in log[:until]]
             fatal, left = None, Left()
             if fork.retry:
-                fatal = made_again(events, origin.error, failed_steps=fork.failed_steps)
+                fatal = made_again(events, origin, failed_steps=fork.failed_steps)
                 left = left_children(tables, fork.run_id, events, fatal)
             never = _LEFT_OUT if fork.retry else NEVER_COPIED
             events = forked_events(events, fatal, never, left.keys(tables))
@@ -133,7 +133,7 @@ class MemoryForks(Part):
             if run is None or run.is_flow or run.status in ("running", "completed", "continued"):
                 return RetryPlan()
             events = [row.event for row in tables.logs[run_id]]
-            fatal = made_again(events, run.error, failed_steps=failed_steps)
+            fatal = made_again(events, run, failed_steps=failed_steps)
             left = left_children(tables, run_id, events, fatal).keys(tables)
             copy = forked_events(events, fatal, left=left)
             kept = {each.key for each in copy if each.type in _ENDED} | left

@@ -23,6 +23,7 @@ from holdfast.events import (
     RESCHEDULED,
     RESUMED,
     SIGNAL_RECEIVED,
+    STEP_COMPLETED,
     STEP_ENDS,
     STEP_RETRY,
     TIMER_FIRED,
@@ -35,8 +36,9 @@ from holdfast.events import (
     with_role,
 )
 from holdfast.store.memory import details
+from holdfast.store.memory.rows import RunRow
 from holdfast.types import UPDATE_REPLY, Event
-from holdfast.values.answers import answered_call, looked_up
+from holdfast.values.answers import Answered, answered_call, looked_up
 
 # Events after the failure that a retry keeps: results, failures that did not end the run, the
 # commands of both, and messages of people and other runs.
@@ -67,6 +69,10 @@ _CALL_ERRORS: Final = re.compile(r"holdfast\.errors\.(Step|Activity|Child)(Faile
 _GROUPS: Final = ("builtins.ExceptionGroup", "builtins.BaseExceptionGroup")
 
 
+class _Forked(msgspec.Struct, frozen=True):
+    run_id: str
+
+
 class Fatal(msgspec.Struct, frozen=True):
     """The calls that are made again; `seen` entries of the log led to the first failure.
 
@@ -88,7 +94,7 @@ class _Error(msgspec.Struct, frozen=True):
     cause: _Error | None = None
 
 
-def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool) -> Fatal:
+def made_again(events: Sequence[Event], origin: RunRow, *, failed_steps: bool) -> Fatal:
     """Return what a retry makes again: the failures that ended a run, or with `failed_steps` all.
 
     No calls if the run did not end by a failure, and of a cancelled run what its code called
@@ -96,20 +102,20 @@ def made_again(events: Sequence[Event], error: str | None, *, failed_steps: bool
     run ended by it, or if what failed was before it: then so is what the code called because of it.
     Else the code is cancelled at the same place: what had failed before that is not made again.
     """
-    last = events[-1]
+    last, run_id = events[-1], str(origin.new.run_id)
     has_said = last.type in (FAILED, CANCELLED)
     said = details.read((last.details if has_said else None) or "{}", WorkflowFailed)
     told = next((i for i, event in enumerate(events, 1) if event.type == CANCEL_REQUESTED), 0)
     uncancelled = told > 0 and (last.type == CANCELLED or 0 < (said.seen or 0) <= told)
     if failed_steps:
-        calls = _all_failed(events, uncancelled=uncancelled)
+        calls = _all_failed(events, run_id, uncancelled=uncancelled)
         if calls:
             after = answered(events, calls).union(said.handling, said.after if uncancelled else ())
             return Fatal(calls, len(events), after, uncancelled)
         if last.type != CANCELLED:
             return Fatal()
     if said.seen is None and last.type != CANCELLED:
-        return _guessed(events, error) if last.type == FAILED else Fatal()
+        return _guessed(events, origin.error) if last.type == FAILED else Fatal()
     seen = told if said.seen is None else said.seen
     after = answered(events, said.calls).union(said.after)
     return Fatal(frozenset(said.calls), seen, after, uncancelled)
@@ -120,21 +126,36 @@ def answered(events: Sequence[Event], calls: Container[str]) -> frozenset[str]:
 
     The log has them as completed, and a retry makes them again.
     """
-    found = [key for event in events for key in _answered_by(event, "failed") if key in calls]
+    keys = (event.key or "" for event in events if event.type == STEP_COMPLETED)
+    found = [key for key in keys if key in calls]
     return frozenset((*found, *map(looked_up, found)))
 
 
-def _answered_by(event: Event, *how: str) -> Iterator[str]:
-    """Yield the key of the call of an entity that an event answers so."""
+def _answered(event: Event) -> Answered | None:
+    """Return which call of an entity an event answers, None for any other event."""
     found = answered_call(event.key) if event.type == SIGNAL_RECEIVED else None
-    if found is None or found[1] not in how:
-        return
-    if read_signal(event.details or "").signal_name == UPDATE_REPLY:
-        yield found[0]
+    if found is None or read_signal(event.details or "").signal_name != UPDATE_REPLY:
+        return None
+    return found
 
 
-def _all_failed(events: Sequence[Event], *, uncancelled: bool) -> frozenset[str]:
+def _made_by(events: Sequence[Event], run_id: str) -> dict[str, str]:
+    """Return by which run each step was called that has completed, by key: the log may be copied.
+
+    An answer of an entity may also have come to an earlier call, of which the log has nothing.
+    """
+    found = dict[str, str]()
+    for event in reversed(events):
+        if event.type == FORKED:
+            run_id = details.read(event.details, _Forked).run_id
+        elif event.type == STEP_COMPLETED:
+            found[event.key or ""] = run_id
+    return found
+
+
+def _all_failed(events: Sequence[Event], run_id: str, *, uncancelled: bool) -> frozenset[str]:
     """Return all calls that failed, unless the code had cancelled them; see `made_again`."""
+    makers = _made_by(events, run_id)
     calls, withdrawn = set[str](), set[str]()
     is_cancelled = False
     for event in events:
@@ -147,7 +168,9 @@ def _all_failed(events: Sequence[Event], *, uncancelled: bool) -> frozenset[str]
                 withdrawn.add(event.key or "")
         elif event.type in CALL_FAILURES and event.key not in withdrawn:
             calls.add(event.key or "")
-        calls.update(_answered_by(event, "failed"))
+        answer = _answered(event)
+        if answer is not None and answer.failed and makers.get(answer.key) == answer.run_id:
+            calls.add(answer.key)
     return frozenset(calls)
 
 
@@ -168,8 +191,9 @@ def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
     scopes = [_scope(call) for call in calls]
     for idx, event in enumerate(events):
         key = event.key or ""
-        if any(call in fatal.after for call in _answered_by(event, "answer", "failed")) or (
-            key in fatal.after and event.type not in NAMED_BY_CALLERS
+        answer = _answered(event)
+        if (key if answer is None else answer.key) in fatal.after and (
+            answer is not None or event.type not in NAMED_BY_CALLERS
         ):
             kept = False
         elif event.type in TIMERS:

@@ -100,11 +100,8 @@ begin
                             when v_uncancelled then least(e.idx, v_cancelled_at) else e.idx end
                         and w.event_type in ('ActivityCancelRequested', 'ChildCancelRequested'))
             union all
-            select holdfast._answered_call(e.key, e.details) from holdfast.events e
-            where e.run_id = p_run_id and e.idx < p_until
-                and (v_uncancelled or e.idx > coalesce(v_cancelled_at, -1))
-                and e.event_type = 'SignalReceived' and e.key like 'failed/%'
-                and holdfast._answered_call(e.key, e.details) is not null);
+            select c.key from holdfast._refused_calls(p_run_id, p_until) as c
+            where v_uncancelled or c.idx > coalesce(v_cancelled_at, -1));
     end if;
     if cardinality(v_calls) > 0 then
         return json_build_object('calls', v_calls, 'seen', p_until,
@@ -136,17 +133,35 @@ language plpgsql stable
 as $$
 begin
     return p_after || array(
-        select unnest(array[c.key, regexp_replace(c.key, E'(#\\d+)?$', E'.answer\\1')])
-        from (
-            select holdfast._answered_call(e.key, e.details) as key from holdfast.events e
-            where e.run_id = p_run_id and e.event_type = 'SignalReceived'
-                and e.key like 'failed/%'
-        ) as c
-        where c.key = any (p_calls));
+        select unnest(array[e.key, regexp_replace(e.key, E'(#\\d+)?$', E'.answer\\1')])
+        from holdfast.events e
+        where e.run_id = p_run_id and e.event_type = 'StepCompleted' and e.key = any (p_calls));
+end $$;
+
+-- Return the calls of entities that failed as answers tell, with the places of these. An answer is
+-- that of a call if it names the run that has made it, of the log or of one that was copied: it may
+-- also have come to an earlier call, of which the log has nothing. Locks nothing. Called by
+-- _made_again.
+create or replace function holdfast._refused_calls(p_run_id uuid, p_until int)
+returns table (key text, idx int)
+language plpgsql stable
+as $$
+#variable_conflict use_column
+begin
+    return query
+    select s.key, e.idx
+    from holdfast.events e
+    join holdfast.events s on s.run_id = p_run_id and s.event_type = 'StepCompleted'
+        and s.key = holdfast._answered_call(e.key, e.details)
+    where e.run_id = p_run_id and e.idx < p_until and e.event_type = 'SignalReceived'
+        and e.key like 'failed/%' and substr(e.key, 8, 36) = coalesce((
+            select f.details ->> 'run_id' from holdfast.events f
+            where f.run_id = p_run_id and f.idx > s.idx and f.event_type = 'WorkflowForked'
+            order by f.idx limit 1), p_run_id::text);
 end $$;
 
 -- Return the key of the call of an entity that a signal answers, null for any other signal. Called
--- by _made_again, _with_answered and _untried_events.
+-- by _refused_calls and _untried_events.
 create or replace function holdfast._answered_call(p_signal_id text, p_details json) returns text
 language sql immutable
 return case when p_signal_id ~ '^(answer|failed)/[0-9a-f-]{36}/.'
