@@ -15,7 +15,14 @@ from holdfast.codec import fingerprint
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import DeterminismError
-from holdfast.events import COMPLETED, FORKED, STEP_COMPLETED, VALUE_RECORDED, write_step_completed
+from holdfast.events import (
+    COMPLETED,
+    FORKED,
+    STEP_COMPLETED,
+    VALUE_RECORDED,
+    in_transaction,
+    write_step_completed,
+)
 from holdfast.types import Event
 from tests.runtime.bench import RUN_ID, SECOND, Bench, Code
 
@@ -227,6 +234,27 @@ def test_a_fork_takes_the_new_path_where_its_copy_ends(kept: int, expected: list
     bench.crash()
     bench.settle()
     assert bench.output == expected
+
+
+def test_a_transaction_whose_worker_was_lost_shows_what_its_caller_had_passed() -> None:
+    """Fault: nothing else said so, and the run was stuck on the new path."""
+
+    async def before(ctx: Context) -> None:
+        await work(1)
+
+    async def after(ctx: Context) -> list[bool]:
+        early = ctx.patched("early")
+        await work(1)
+        return [early, ctx.patched("late")]
+
+    bench = Bench(before)
+    bench.complete("work", 1)
+    bench.settle()
+    [result] = bench.of_type(STEP_COMPLETED)
+    bench.log = [bench.log[0], in_transaction(result)]
+    bench.claim(after)
+    bench.settle()
+    assert bench.output == [False, True]
 
 
 @pytest.mark.parametrize("seen", [0, 1, 2])

@@ -134,7 +134,8 @@ class History(msgspec.Struct, eq=False):
     - `length`: the whole log; `position`: those that the code has been fed.
     - `called_at`: those that it had been fed when it last made a durable call.
     - `replayed`: those that some worker's code has seen before, as far as the log tells; `proven`:
-      those that it has certainly seen.
+      those that it has certainly seen; `called`: those before the last result that the log had
+      when this instance began.
     - `delivered`: the last one that it has learnt with which code may continue, since an update was
       accepted; None before the first update.
     - `live_from`: while `position` is not beyond it, the code repeats itself.
@@ -167,6 +168,7 @@ class History(msgspec.Struct, eq=False):
     called_at: int = 0
     replayed: int = 0
     proven: int = 0
+    called: int = 0
     tells_caught: Tells = "which"
     live_from: int = 0
     forked: int = 0
@@ -221,7 +223,7 @@ class History(msgspec.Struct, eq=False):
         The log continues with what the code of some worker did, or it has calls that the code has
         yet to make: a new call has delayed it.
         """
-        return self.position <= self.proven or self.is_behind
+        return self.position <= max(self.proven, self.called) or self.is_behind
 
     def take_end(self, key: str) -> Event | None:
         """Return the end of a call that is being made, if the log has it already."""

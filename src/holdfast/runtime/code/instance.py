@@ -51,8 +51,8 @@ from holdfast.runtime.code.steps import Call, Restored, Steps
 from holdfast.runtime.code.timers import Timers
 from holdfast.runtime.code.updates import Updates
 from holdfast.runtime.code.values import Values
+from holdfast.runtime.log import virtual_log
 from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
-from holdfast.runtime.log.virtual_log import count_proven, count_replayed, tells_caught
 from holdfast.runtime.loop.asyncio_forms import foreign, install, is_foreign
 from holdfast.runtime.loop.causes import RUN_CANCEL
 from holdfast.runtime.loop.loop import WorkflowLoop
@@ -164,13 +164,15 @@ class Instance:
 
         Raises DeterminismError for an event that cannot be read.
         """
-        replayed = count_replayed(events)
+        replayed = virtual_log.count_replayed(events)
         if replayed:
             self.history.replayed = self.history.position + replayed
-            if not self.history.position:
-                self.history.tells_caught = tells_caught(events)
-        if proven := count_proven(events, replayed):
-            self.history.proven = self.history.position + proven
+            if proven := virtual_log.count_proven(events, replayed):
+                self.history.proven = self.history.position + proven
+        if not self.history.position:
+            self.history.called = virtual_log.count_called(events)
+            if replayed:
+                self.history.tells_caught = virtual_log.tells_caught(events)
         if Step.any_aliases:
             for event in events:
                 self.steps.learn_keys(event)

@@ -307,17 +307,22 @@ def count_proven(log: Sequence[Event], replayed: int) -> int:
 
     Facts and commands of a commit that was appended after entries that the code had not seen yet
     have a mark; earlier releases did not write it. What is delivered is at its own place then, and
-    a suspension cannot be appended so. In a fork whose code has written nothing yet, the origin's
-    code had called what the last result among the copied entries is of.
+    a suspension cannot be appended so.
     """
-    copied = max((at for at, event in enumerate(log) if event.type == FORKED), default=0)
-    begin = copied if copied >= replayed else 0
-    called = next((at for at in range(begin, 0, -1) if log[at].type in DELIVERED), 0)
-    for position in range(replayed, called, -1):
+    for position in range(replayed, 0, -1):
         event = log[position - 1]
         if not is_external(event) and (event.type in _PROOFS or not is_after_others(event)):
             return position
-    return called
+    return 0
+
+
+def count_called(log: Sequence[Event]) -> int:
+    """Return how many events precede the last result of a call that some worker's code has made.
+
+    That may be the only proof of what the code has passed: the last result that a fork has, and
+    that of a transaction, do not say that the code has continued after them.
+    """
+    return next((at for at in range(len(log) - 1, 0, -1) if log[at].type in DELIVERED), 0)
 
 
 def is_taken_away(events: Sequence[Event], lease_no: int) -> bool:
