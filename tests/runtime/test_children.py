@@ -17,7 +17,7 @@ from holdfast.events import CANCELLED, CHILD_CANCEL, CHILD_STARTED, FORKED, SIGN
 from holdfast.testing import Environment
 from holdfast.types import ANY_END, Suspend
 from holdfast.values.ids import child_run_id, keyed_run_id
-from tests.runtime.bench import RUN_ID, Bench
+from tests.runtime.bench import RUN_ID, START, Bench
 
 OTHER_ID = UUID("0198c0de-0000-7000-8000-000000000001")
 
@@ -38,7 +38,7 @@ def test_calling_a_workflow_starts_a_child_run_and_returns_its_output() -> None:
     assert part.has_commands
     assert part.then == Suspend(None, (ANY_END,))
     [started] = bench.details_of(CHILD_STARTED)
-    assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship"))
+    assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship", START))
     wanted = {
         "workflow_name": "ship/ship",
         "version": 3,
@@ -62,10 +62,11 @@ def test_calling_a_workflow_starts_a_child_run_and_returns_its_output() -> None:
 
 
 def test_ids_of_children_begin_with_the_time_of_their_parent() -> None:
-    first, second = child_run_id(RUN_ID, "ship"), child_run_id(RUN_ID, "ship#2")
-    assert first != second
-    assert first.bytes[:6] == second.bytes[:6] == RUN_ID.bytes[:6]
-    assert first.version == 8
+    calls = [("ship", START), ("ship#2", START), ("ship", START + 1)]
+    ids = [child_run_id(RUN_ID, key, began) for key, began in calls]
+    assert len(set(ids)) == 3
+    assert {each.bytes[:6] for each in ids} == {RUN_ID.bytes[:6]}
+    assert ids[0].version == 8
 
 
 def test_options_of_a_call_come_before_those_of_the_workflow() -> None:
@@ -181,7 +182,7 @@ def test_the_handle_of_a_child_that_was_let_go_has_its_end() -> None:
             "run_id": str(bench.child_id("ship")),
             "signal_name": "express",
             "input": {"by": "ann"},
-            "signal_id": f"{RUN_ID}/signal",
+            "signal_id": f"{RUN_ID}@{START}/signal",
         }
     ]
     assert bench.suspend == Suspend(None, ("go",))
@@ -302,7 +303,8 @@ def test_a_fork_starts_its_own_children_even_if_they_have_keys() -> None:
     bench.claim()
     bench.settle()
     [_, started] = bench.details_of(CHILD_STARTED)
-    assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship/ship\0o-1"))
+    began = bench.log[3].at
+    assert started["child_run_id"] == str(child_run_id(RUN_ID, "ship/ship\0o-1", began))
     assert started["key"] is None
 
 

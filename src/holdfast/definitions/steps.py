@@ -20,6 +20,7 @@ from holdfast.retry import Retry
 from holdfast.store.port.transactions import ConnectionKind
 from holdfast.types import Writer, read_tick
 from holdfast.values.durations import Duration
+from holdfast.values.ids import sent_id
 from holdfast.values.names import check_step_name
 
 P = ParamSpec("P")
@@ -264,14 +265,17 @@ class StepContext(AttemptContext):
         self._call.streams = self._lease_no
 
 
-def first_id(step: StepContext) -> str:
-    """Return the id that a call had in the first run that may have made it, its own by default.
+def first_id(step: StepContext, began: int) -> str:
+    """Return the id of what the first run that may have made a call has sent by it.
+
+    By default that is the step's own run, which `began` at a moment.
 
     The log of a run that this one retries may lack the call: it may have ended before the record.
     """
     call = step._call  # pyright: ignore[reportPrivateUsage]
-    made = [run_id for run_id, _, may_have in call.origins if may_have]
-    return f"{made[-1]}/{call.key}" if made else call.id
+    made = [(run_id, at) for run_id, at, may_have in call.origins if may_have]
+    run_id, at = made[-1] if made else (step.run_id, began)
+    return sent_id(run_id, call.key, at)
 
 
 def running_step() -> StepContext | None:

@@ -8,9 +8,12 @@ from typing import Final, NamedTuple
 
 from holdfast.values.texts import MAX_ID
 
-# The id of a call is that of the run that has sent it, and the key of the call in its log.
-BEFORE_KEY: Final = 37
-_answer: Final = re.compile(r"(answer|failed)/([0-9a-f-]{36})/(.+)", re.DOTALL)
+_answer: Final = re.compile(r"(answer|failed)/([0-9a-f-]{36})(?:@\d+)?/(.+)", re.DOTALL)
+
+
+def key_of(call_id: str) -> str:
+    """Return the key of a call in the log of the run that has sent it, as in `sent_id`."""
+    return call_id.partition("/")[2]
 
 
 def answer_id(call_id: str, *, failed: bool) -> str:

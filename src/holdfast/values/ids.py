@@ -92,13 +92,22 @@ def keyed_run_id(name: str, key: str) -> UUID:
     return _derived(b"\xff", f"{name}\0{key}")
 
 
-def child_run_id(parent_run_id: UUID, key: str) -> UUID:
+def child_run_id(parent_run_id: UUID, key: str, began: int) -> UUID:
     """Return the id of the child run that a call starts, named by the call's key.
 
-    A UUIDv8 of sha256(parent's id, 0x00, key) in UTF-8 behind the parent's first six bytes, so
-    that a tree's runs stand together.
+    A UUIDv8 of sha256(parent's id, 0x00, key, 0x00, began) in UTF-8 behind the parent's first six
+    bytes, so that a tree's runs stand together. When the parent `began` tells it from a deleted run
+    that had its id: children of that may still be there.
     """
-    return _derived(parent_run_id.bytes[:6], f"{parent_run_id}\0{key}")
+    return _derived(parent_run_id.bytes[:6], f"{parent_run_id}\0{key}\0{began}")
+
+
+def sent_id(run_id: UUID, key: str, began: int) -> str:
+    """Return the id of what a call of a run sends, by which its receiver knows it again.
+
+    When the run `began` tells it from a deleted run that had its id.
+    """
+    return f"{run_id}@{began}/{key}"
 
 
 def retry_run_id(run_id: UUID) -> UUID:

@@ -230,6 +230,24 @@ async def test_a_key_that_is_another_runs_is_refused(store: Store, ann: ManualWo
     assert (run.parent_run_id, await log_types(store, other)) == (None, ["WorkflowStarted"])
 
 
+async def test_a_child_of_a_deleted_run_is_not_that_of_the_next_one(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Fault: nothing was started, and the run whose key was used again waited for ever."""
+    parent_id, child_id = keyed_run_id("order", "p"), keyed_run_id("order", "k")
+    for ends in (True, False):
+        await start(store, run_id=parent_id, key="p", retention_seconds=1.0)
+        calls = child(child_id, key="k"), child(uuid4(), "other")
+        await ann.command(await ann.take(), *calls, awaiting=(ANY_END,))
+        if ends:
+            await store.terminate_runs([parent_id])
+            await clock.advance(10)
+            assert (await store.sweep_runs()).deleted == 1
+    told = [event for event in await log(store, parent_id) if event.type == "ChildFailed"]
+    assert [event.key for event in told] == ["child"]
+    assert details(told[0])["error"]["kind"] == "holdfast.errors.RunExists"
+
+
 async def test_a_run_signals_another(store: Store, ann: ManualWorker, bob: ManualWorker) -> None:
     """T5. With the id of the call, so that it is delivered once; who has ended hears nothing."""
     target, sender = await start(store, queue="slow"), await start(store)

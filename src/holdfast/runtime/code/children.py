@@ -390,9 +390,9 @@ def _child_id(run: Run, name: str, call: str, key: str | None) -> UUID:
 
     If it shared the children of its origin, a child that failed there could not be tried again.
     """
-    parent = run.info.run_id
+    parent, began = run.info.run_id, run.info.began
     if key is None:
-        return child_run_id(parent, call)
+        return child_run_id(parent, call, began)
     if run.seed != parent:
-        return child_run_id(parent, f"{name}\0{key}")
+        return child_run_id(parent, f"{name}\0{key}", began)
     return keyed_run_id(name, key)

@@ -32,8 +32,9 @@ from holdfast.runtime.code.updates import REPLY_TO_RUN, Handler, Reply, Updates
 from holdfast.runtime.code.values import Values
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.types import UPDATE_REPLY, ErrorInfo, NewSignal
-from holdfast.values.answers import BEFORE_KEY, answer_id, looked_up
+from holdfast.values.answers import answer_id, key_of, looked_up
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.ids import sent_id
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -208,8 +209,8 @@ class _Caller:
         run, name = self._run, f"{entity.name}.{method.name}"
         if run.workflow is entity and key == run.ledger(Values).entity_key:
             raise ConfigurationError(f"{name} of its own entity would wait for itself")
-        code = _read if method.reads else _send
-        step: Step[..., Any] = Step(code(entity, method), name=name, retry=Retry(attempts=None))
+        code = _read(entity, method) if method.reads else _send(entity, method, run.info.began)
+        step: Step[..., Any] = Step(code, name=name, retry=Retry(attempts=None))
         step.is_sent_once = not method.reads
         answer = await run.ledger(Steps).call(step, name, (key, payload), {})
         if method.reads:
@@ -217,7 +218,7 @@ class _Caller:
         async with asyncio.timeout(self._timeout):
             reply = _read_reply(await self._answer(answer))
         if reply.error is not None:
-            call_key, history = answer.call_id[BEFORE_KEY:], run.history
+            call_key, history = key_of(answer.call_id), run.history
             history.note_failures().tell(call_key, history.position)
             kind = UpdateRejected if reply.rejected else UpdateFailed
             raise kind(entity.new_run(key).run_id, method.name, reply.error, call_key)
@@ -228,7 +229,7 @@ class _Caller:
         """Wait for the answer to a call; if another run is sent it, look for it there."""
         run = self._run
         if run.ledger(LostAnswers).has(call):
-            leaf = looked_up(call.call_id[BEFORE_KEY:]).rpartition("/")[2]
+            leaf = looked_up(key_of(call.call_id)).rpartition("/")[2]
             step: Step[..., Any] = Step(_look, name=leaf.partition("#")[0], retry=_LOOKS)
             await run.ledger(Steps).call(step, leaf, (call,), {})
         found = await run.ledger(Mailbox).take(UPDATE_REPLY, {"update_id": call.call_id})
@@ -259,16 +260,16 @@ async def _look(call: SentCall) -> None:
     await access.send(NewSignal(run_id, UPDATE_REPLY, encode(reply), signal_id))
 
 
-def _send(entity: Entity, method: Method) -> Callable[..., Awaitable[SentCall]]:
+def _send(entity: Entity, method: Method, began: int) -> Callable[..., Awaitable[SentCall]]:
     async def send(key: str, payload: Any) -> SentCall:
         """Send a call, and return its id, the same at each attempt, and which run has it."""
         step, new = current_step(), entity.new_run(key)
-        call_id, reply_to = first_id(step), f"{REPLY_TO_RUN}{step.run_id}"
+        call_id, reply_to = first_id(step, began), f"{REPLY_TO_RUN}{step.run_id}"
         signal = NewSignal(
             new.run_id, method.name, encode(payload), call_id, update=True, reply_to=reply_to
         )
         outcome, run_id = await ACCESS.get().deliver(new, signal, new.run_id)
-        was_sent = outcome == "duplicate" and call_id != step.idempotency_key
+        was_sent = outcome == "duplicate" and call_id != sent_id(step.run_id, step.key, began)
         return SentCall(call_id, run_id, was_sent)
 
     return send

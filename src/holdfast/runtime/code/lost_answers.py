@@ -10,7 +10,7 @@ from holdfast.definitions.entities import SentCall
 from holdfast.events import SIGNAL_RECEIVED, STEPS, read_signal
 from holdfast.runtime.code.run import Ledger, Run
 from holdfast.types import UPDATE_REPLY, Event
-from holdfast.values.answers import BEFORE_KEY, looked_up
+from holdfast.values.answers import key_of, looked_up
 
 
 class _Answer(msgspec.Struct):
@@ -37,7 +37,7 @@ class LostAnswers(Ledger):
         ids = (_answered(each.input) for each in answers if each.signal_name == UPDATE_REPLY)
         self._until = until
         self._copied = frozenset(
-            each for each in ids if each and looked_up(each[BEFORE_KEY:]) not in looked
+            each for each in ids if each and looked_up(key_of(each)) not in looked
         )
 
     def has(self, call: SentCall) -> bool:

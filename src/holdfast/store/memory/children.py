@@ -74,6 +74,7 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     existing = tables.runs.get(command.child_run_id)
     if existing is not None:
         ours = existing.parent is not None and existing.parent.run_id == run_id
+        ours = ours and _has_started(tables, run_id, command.child_run_id, event.key)
         exists = RunExists(command.child_run_id)
         return [] if ours else _refuse(tables, now, run_id, command.child_run_id, event.key, exists)
     new = compose(
@@ -96,6 +97,15 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
     if started.refused is None:
         return [Notice(WORK_TOPIC, tables.runs[started.run_id].queue)]
     return _refuse(tables, now, run_id, command.child_run_id, event.key, refusal(new.name, started))
+
+
+def _has_started(tables: Tables, run_id: UUID, child_id: UUID, key: str | None) -> bool:
+    """Return True if another call of a run has started a child: else a deleted run of its id."""
+    return any(
+        details.read(event.details, _ChildStarted).child_run_id == child_id
+        for event in tables.read(run_id)
+        if event.type == "ChildStarted" and event.key != key
+    )
 
 
 def _refuse(

@@ -90,7 +90,9 @@ begin
     return v_notices;
 end $$;
 
--- Tell runs that a run which they asked for is not their child. Returns (topic, payload) notices.
+-- Tell runs that a run which they asked for is not their child. That of a deleted run which had the
+-- id of such a run is not, either: it is older than this commit, and the log has no other
+-- start of it. Returns (topic, payload) notices.
 -- Locks: expects the turn rows locked; events, run by run. Called by _start_children.
 create or replace function holdfast._refuse_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
@@ -105,10 +107,14 @@ begin
         select u.run_id, u.key, r.run_id as child_id
         from unnest(p_run_ids, p_keys, p_details) with ordinality as u (run_id, key, details, place)
         cross join lateral (
-            select r.run_id, r.parent_run_id from holdfast.runs r
+            select r.run_id, r.parent_run_id, r.created_at from holdfast.runs r
             where r.run_id = (u.details ->> 'child_run_id')::uuid limit 1
         ) as r
         where r.parent_run_id is distinct from u.run_id
+            or r.created_at <> p_now and not exists (
+                select from holdfast.events e
+                where e.run_id = u.run_id and e.event_type = 'ChildStarted' and e.key <> u.key
+                    and (e.details ->> 'child_run_id')::uuid = r.run_id)
         order by u.run_id, u.place
     loop
         v_notices := v_notices || holdfast._refuse_child(p_now, v_refused.run_id, v_refused.key,

@@ -164,8 +164,8 @@ end $$;
 -- by _refused_calls and _untried_events.
 create or replace function holdfast._answered_call(p_signal_id text, p_details json) returns text
 language sql immutable
-return case when p_signal_id ~ '^(answer|failed)/[0-9a-f-]{36}/.'
-    and p_details ->> 'signal_name' = 'update-reply' then substr(p_signal_id, 45) end;
+return case when p_details ->> 'signal_name' = 'update-reply' then substring(
+    p_signal_id from E'^(?:answer|failed)/[0-9a-f-]{36}(?:@\\d+)?/(.+)$') end;
 
 -- Return the elements of an array of texts; none for null. Called by _untried_events, retry_plan,
 -- _made_again, _forked_details, _forked_events and _copy_attempts.
