@@ -13,7 +13,7 @@ from holdfast import App, Client, Context, Retry, current_context
 from holdfast.errors import RunFailed, UpdateFailed
 from holdfast.store.port import Store
 from holdfast.types import UPDATE_REPLY
-from holdfast.values.answers import answer_id
+from holdfast.values.answers import Answered, answer_id, answered_call
 from holdfast.worker import Worker
 
 app = App("lamps")
@@ -165,8 +165,10 @@ async def test_a_retry_makes_a_call_again_that_failed(client: Client) -> None:
     last = await client.runs.retry(again.run_id)
     assert await last.result(timeout=30) == 1
     assert (await count(client), noted) == (1, ["first"])
-    answers = [key for kind, key in await types(client, last.run_id) if kind == "SignalReceived"]
-    assert answers == [f"answer/{last.run_id}/Lamp.press"], "the answers that failed are left out"
+    log = await types(client, last.run_id)
+    answers = [answered_call(key) for kind, key in log if kind == "SignalReceived"]
+    wanted = [Answered(str(last.run_id), "Lamp.press", failed=False)]
+    assert answers == wanted, "the answers that failed are left out"
 
 
 async def test_the_next_attempt_makes_a_call_again_that_failed(client: Client) -> None:
