@@ -119,15 +119,8 @@ async def wait_for_end(session: Session, run_id: UUID, timeout: float | None, be
     `timeout` counts from the moment `began`, by the event loop's clock. Raises RunNotFound and
     ResultTimeout.
     """
-    while True:
-        try:
-            end = await _wait(session, run_id, run_id, timeout, began)
-        except RunNotFound:
-            record = await get_record(session, run_id)  # of the archive
-            if record.status == "running":  # it was started after the wait had looked for it
-                continue
-            end = End(run_id, record.status, record.output, record.error)
-        return await last_end(session, end, run_id, timeout, began)
+    end = await _wait(session, run_id, run_id, timeout, began)
+    return await last_end(session, end, run_id, timeout, began)
 
 
 async def last_end(
@@ -138,9 +131,9 @@ async def last_end(
     `began` is the moment, by the event loop's clock, from which `timeout` counts.
     """
     while end.status == "continued":
-        next_id = await find_successor(session.store, end.run_id)
-        if next_id is None:  # it was deleted meanwhile: its retention is over
-            raise RunNotFound(continued_as(end) or end.run_id)
+        next_id = await find_successor(session.store, end.run_id) or continued_as(end)
+        if next_id is None:
+            raise RunNotFound(end.run_id)
         end = await _wait(session, next_id, run_id, timeout, began)
     return end
 
@@ -148,10 +141,18 @@ async def last_end(
 async def _wait(
     session: Session, run_id: UUID, asked: UUID, timeout: float | None, began: float
 ) -> End:
-    """Wait for the end of a run in the rest of the time that a caller has for the run `asked`."""
-    passed = asyncio.get_running_loop().time() - began
-    try:
-        return await session.ends.wait(run_id, timeout and max(0.0, timeout - passed))
-    except ResultTimeout:
-        assert timeout is not None
-        raise ResultTimeout(asked, timeout) from None
+    """Wait for the end of a run in the rest of the time that a caller has for the run `asked`.
+
+    The run may be one of the archive. Raises RunNotFound and ResultTimeout.
+    """
+    while True:
+        passed = asyncio.get_running_loop().time() - began
+        try:
+            return await session.ends.wait(run_id, timeout and max(0.0, timeout - passed))
+        except ResultTimeout:
+            assert timeout is not None
+            raise ResultTimeout(asked, timeout) from None
+        except RunNotFound:
+            record = await get_record(session, run_id)  # of the archive
+            if record.status != "running":  # else it was started after the wait had looked for it
+                return End(run_id, record.status, record.output, record.error)

@@ -59,6 +59,36 @@ async def test_an_archived_run_is_read_as_others_are(
     assert [entry async for entry in client.archive.list("other")] == []
 
 
+@pytest.mark.usefixtures("archive")
+async def test_the_result_of_a_chain_is_found_wherever_its_runs_are(
+    client: Client, finisher: Finisher
+) -> None:
+    """Fault: while the database had the first run and not the last, the last was not found."""
+    first = await client.start("shop/tick", key="order-1", retention=0)
+    [task] = await finisher.claim(1)
+    last = await finisher.continue_as_new(task)
+    assert await client.retention.sweep() == 0  # the first is kept: callers find the last by it
+    assert await finisher.complete(7) == [last]
+    assert await client.retention.sweep() == 1
+    runs = [await client.runs.get(run_id) for run_id in (first.run_id, last)]
+    assert [run.archive is None for run in runs] == [True, False]
+    assert await client.result(first.run_id) == 7
+    assert await client.result(("shop/tick", "order-1")) == 7
+
+
+@pytest.mark.usefixtures("archive")
+async def test_the_result_of_a_chain_of_the_archive_is_found(
+    client: Client, finisher: Finisher
+) -> None:
+    """Fault: only the database was asked which run had continued the first."""
+    first = await client.start("shop/tick", key="order-1", retention=0)
+    [task] = await finisher.claim(1)
+    last = await finisher.continue_as_new(task)
+    assert await finisher.complete(7) == [last]
+    assert await client.retention.sweep() == 2
+    assert await client.result(first.run_id) == 7
+
+
 async def test_a_run_is_restored_and_forked(
     client: Client, finisher: Finisher, archive: str
 ) -> None:
