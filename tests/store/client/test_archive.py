@@ -60,7 +60,7 @@ async def test_an_archived_run_is_read_as_others_are(
 
 
 @pytest.mark.usefixtures("archive")
-async def test_the_result_of_a_chain_is_found_wherever_its_runs_are(
+async def test_the_result_of_a_chain_is_found_in_both_places(
     client: Client, finisher: Finisher
 ) -> None:
     """Fault: while the database had the first run and not the last, the last was not found."""
