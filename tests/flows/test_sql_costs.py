@@ -105,6 +105,16 @@ def test_elements_that_are_skipped_are_not_compared_with_each_other(
     assert hand.value(left) == 0
 
 
+def test_steps_that_are_added_are_not_compared_with_each_other(hand: Hand) -> None:
+    """The plans are those that a larger flow leads to."""
+    define(hand, *({"slug": f"s{n}", "deps": [f"s{n - 1}"] if n else []} for n in range(500)))
+    hand.connection.execute("analyze holdfast.steps, holdfast.deps")
+    hand.define("chain", ("s0", []))
+    for n in range(1, MANY // 2):
+        hand.add("chain", f"s{n}", [f"s{n - 1}"])
+    assert comparisons(hand, "select holdfast.add_step('chain', 'last', array['s0'])") < 5 * MANY
+
+
 def define(hand: Hand, *steps: dict[str, Any]) -> None:
     """Define the flow `many`, whose steps are not tried again."""
     shape = {"name": "many", "version": 1, "max_attempts": 1, "steps": steps}

@@ -263,7 +263,10 @@ begin
             coalesce(nullif(v_missing, ''), '''''') , p_handler);
     end if;
     select d.slug into v_missing from unnest(p_deps) as d (slug)
-    join holdfast.steps s on s.handler = p_handler and s.step_slug = d.slug
+    cross join lateral (
+        select s.trigger_rule from holdfast.steps s
+        where s.handler = p_handler and s.step_slug = d.slug limit 1
+    ) as s
     where s.trigger_rule = 'always' order by d.slug limit 1;
     if found then
         raise invalid_parameter_value using message = format(
@@ -331,10 +334,15 @@ begin
     select p_handler, s.step_slug, '' from holdfast.steps s
     where s.handler = p_handler and s.step_slug <> '' and s.trigger_rule <> 'always'
         and not exists (
-            select from holdfast.deps d
-            join holdfast.steps t on t.handler = p_handler and t.step_slug = d.step_slug
-            where d.handler = p_handler and d.dep_slug = s.step_slug
-                and t.trigger_rule <> 'always');
+            select from (
+                select d.step_slug from holdfast.deps d
+                where d.handler = p_handler and d.dep_slug = s.step_slug offset 0
+            ) as d
+            cross join lateral (
+                select t.trigger_rule from holdfast.steps t
+                where t.handler = p_handler and t.step_slug = d.step_slug limit 1
+            ) as t
+            where t.trigger_rule <> 'always');
     insert into holdfast.deps (handler, dep_slug, step_slug, is_implied)
     select p_handler, u.dep_slug, u.step_slug, true
     from holdfast.steps s
