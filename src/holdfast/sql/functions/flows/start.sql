@@ -198,7 +198,8 @@ begin
     left join lateral (
         select s.step_slug from holdfast.steps s
         where s.handler = u.shape and s.deps_count = 0 and s.step_type = 'map'
-            and coalesce(json_typeof(u.input), '') <> 'array' limit 1
+            and coalesce(json_typeof(u.input), '') <> 'array'
+        order by s.step_index limit 1
     ) as m on true
     order by u.place;
 end $$;
