@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import enum
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypedDict, TypeVar
 
 import msgspec
 import pytest
+from pydantic import BaseModel
 
 from holdfast import App, Context, RunCancelled
 from holdfast.client import Client
@@ -49,6 +52,18 @@ class Terms:
 
 class Reply(TypedDict):
     text: str
+
+
+class Due(msgspec.Struct):
+    amount: Decimal
+    day: date | None = None
+    at: datetime | None = None
+
+
+class DueModel(BaseModel):
+    amount: Decimal
+    day: date | None = None
+    at: datetime | None = None
 
 
 @dataclass
@@ -380,3 +395,54 @@ async def test_why_names_the_decision_before_the_updates_that_are_handled() -> N
         decide = found.actions[1]
         await env.client.approvals.decide(handle.run_id, decide.name, True, by="ann")
         assert await env.result(handle)
+
+
+NOON = datetime(2030, 1, 2, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("form", [Due, DueModel])
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"amount": "12.50"}, ("12.50", None, None)),
+        ({"amount": 12.5, "day": "2030-01-02"}, ("12.5", date(2030, 1, 2), None)),
+        (
+            {"amount": Decimal(7), "day": date(2030, 1, 2), "at": NOON},
+            ("7", date(2030, 1, 2), NOON),
+        ),
+        ({"amount": "1", "day": None, "at": "2030-01-02T13:00+01:00"}, ("1", None, NOON)),
+    ],
+)
+async def test_a_form_takes_dates_moments_and_decimals(
+    form: type[Due], values: dict[str, object], expected: tuple[object, ...]
+) -> None:
+    assert [each.format for each in form_fields(form)] == ["decimal", "date", "date-time"]
+    asking = App("asking")
+
+    @asking.workflow
+    async def pay(ctx: Context) -> list[object]:
+        found = (await ctx.request_approval("Pay?", form=form)).values
+        assert found is not None
+        return [str(found.amount), found.day == expected[1], found.at == expected[2]]
+
+    async with Environment(asking) as env:
+        run = await env.client.start(pay)
+        await env.wait_until_idle()
+        await env.client.approvals.decide(run.run_id, "approve", True, values=values)
+        assert await env.result(run) == [expected[0], True, True]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (FormField("f", "text", required=True, format="date"), "a date, such as 2030-12-31"),
+        (FormField("f", "text", required=True, format="date-time"), "a date-time, such as 2030"),
+        (FormField("f", "text", required=True, format="decimal"), "a decimal, such as 12.50"),
+    ],
+)
+@pytest.mark.parametrize("value", ["", "2030-13-01", "ten", "NaN", None, True, [], {}, object()])
+def test_a_field_takes_no_value_of_another_format(
+    given: FormField, told: str, value: object
+) -> None:
+    with pytest.raises(InvalidInput, match=f"field 'f' takes {told}"):
+        given.check(value)

@@ -52,7 +52,7 @@ def ask_for_values(fields: Sequence[FormField], given: dict[str, object]) -> dic
 
 def describe_field(field: FormField) -> str:
     """Return a line that describes the values of a field."""
-    takes: str = field.type
+    takes: str = field.format or field.type
     if field.type == "choice":
         takes = " | ".join(_shown(each) for each in field.choices)
     notes = [] if field.required else ["optional"]

@@ -63,6 +63,8 @@ from holdfast.types.flows import StepTaskOutcome as StepTaskOutcome
 from holdfast.types.flows import StepTasksEnded as StepTasksEnded
 from holdfast.types.flows import Taker as Taker
 from holdfast.types.flows import TriggerRule as TriggerRule
+from holdfast.types.forms import FORMAT_EXAMPLES as FORMAT_EXAMPLES
+from holdfast.types.forms import FieldFormat as FieldFormat
 from holdfast.types.forms import FieldType as FieldType
 from holdfast.types.forms import FormField as FormField
 from holdfast.types.large_payloads import FailingPut as FailingPut

@@ -94,7 +94,10 @@ def _example(field: FormField) -> str:
     """Return a value that fits a field, or a placeholder for one."""
     import msgspec
 
+    from holdfast.types import FORMAT_EXAMPLES
+
     if field.type == "choice" and field.choices:
         choice = field.choices[0]
         return choice if isinstance(choice, str) else msgspec.json.encode(choice).decode()
-    return {"number": "0", "boolean": "yes"}.get(field.type, "…")
+    examples = {**FORMAT_EXAMPLES, "number": "0", "boolean": "yes"}
+    return examples.get(field.format or field.type, "…")

@@ -80,8 +80,8 @@ class ApprovalPart(ContextPart):
         if decision.approved: ...
         ```
 
-        `form` is a dataclass, msgspec struct or TypedDict of texts, numbers, booleans and
-        choices; the decision's `values` are of that type. The first decision wins.
+        `form` is a dataclass, msgspec struct or TypedDict of texts, numbers, booleans, dates,
+        moments and choices; the decision's `values` are of that type. The first decision wins.
 
         Raises TimeoutError without a decision in time, InvalidInput for values that do not fit
         the form, ConfigurationError for a form of other fields.

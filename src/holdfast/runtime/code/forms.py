@@ -11,7 +11,7 @@ from msgspec import inspect as types
 
 from holdfast.codec import decoder, encode, is_model_type
 from holdfast.errors import ConfigurationError
-from holdfast.types import FieldType, FormField
+from holdfast.types import FieldFormat, FieldType, FormField
 
 _plain = decoder(object)
 _TYPES: Final[dict[type[types.Type], FieldType]] = {
@@ -21,15 +21,23 @@ _TYPES: Final[dict[type[types.Type], FieldType]] = {
     types.BoolType: "boolean",
     types.LiteralType: "choice",
     types.EnumType: "choice",
+    types.DateType: "text",
+    types.DateTimeType: "text",
+    types.DecimalType: "text",
+}
+_FORMATS: Final[dict[type[types.Type], FieldFormat]] = {
+    types.DateType: "date",
+    types.DateTimeType: "date-time",
+    types.DecimalType: "decimal",
 }
 
 
 def form_fields(form: type) -> tuple[FormField, ...]:
     """Return the fields of a dataclass, msgspec struct, TypedDict, named tuple or pydantic model.
 
-    They are text, numbers, booleans and choices (a Literal or an enum); `… | None` may be left
-    empty, and `Annotated[…, msgspec.Meta(title=…)]` labels one. Raises ConfigurationError for
-    other types.
+    They are text, numbers, booleans, dates, moments and choices (a Literal or an enum); `… | None`
+    may be left empty, and `Annotated[…, msgspec.Meta(title=…)]` labels one. Raises
+    ConfigurationError for other types.
     """
     if is_model_type(form):
         form = _struct_of(form)
@@ -92,8 +100,8 @@ def _field(form: type, field: types.Field, hint: object) -> FormField:
     found = _TYPES.get(type(options[0])) if len(options) == 1 else None
     if found is None:
         raise ConfigurationError(
-            f"{form.__name__}.{field.name}: a form takes text, numbers, booleans and choices "
-            "(a Literal or an enum)"
+            f"{form.__name__}.{field.name}: a form takes text, numbers, booleans, dates, moments "
+            "(datetime) and choices (a Literal or an enum)"
         )
     return FormField(
         name=field.encode_name,
@@ -102,6 +110,7 @@ def _field(form: type, field: types.Field, hint: object) -> FormField:
         choices=_choices(options[0], hint) if found == "choice" else (),
         default=_default(field),
         label=label or "",
+        format=_FORMATS.get(type(options[0]), ""),
     )
 
 
