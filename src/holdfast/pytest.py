@@ -30,13 +30,15 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from holdfast.client import Client
     from holdfast.definitions.app import App
     from holdfast.testing import Environment
     from holdfast.testing.golden import Golden
     from holdfast.testing.plan import Plan, Tries
 
-__all__ = ["client", "environment", "golden", "holdfast_app", "holdfast_database"]
+__all__ = ["client", "environment", "golden", "holdfast_app", "holdfast_database", "holdfast_now"]
 
 _MARKS: Final = {
     "crash_everywhere": "(most=100): kill the workers of `environment` after each commit of the "
@@ -82,10 +84,17 @@ def holdfast_database() -> str | None:
 
 
 @pytest.fixture
+def holdfast_now() -> datetime | None:
+    """Return when virtual time begins; None: at the beginning of 2026: to be overridden."""
+    return None
+
+
+@pytest.fixture
 def environment(
     request: pytest.FixtureRequest,
     holdfast_app: App | tuple[App, ...],
     holdfast_database: str | None,
+    holdfast_now: datetime | None,
 ) -> Environment:
     """Return an environment for the app. In an async test it runs while the test does."""
     from holdfast.definitions.app import App
@@ -99,7 +108,7 @@ def environment(
             pytrace=False,
         )
     plan = request.node.stash.get(_plan, None)
-    return Environment(*apps, plan=plan, database=holdfast_database)
+    return Environment(*apps, plan=plan, database=holdfast_database, now=holdfast_now)
 
 
 @pytest.fixture

@@ -180,6 +180,20 @@ def test_what_is_not_idempotent_is_found_and_the_rest_is_not(pytester: pytest.Py
     assert f"seeds {seed} to {seed}" in said
 
 
+def test_time_begins_when_a_fixture_says(pytester: pytest.Pytester) -> None:
+    text = """
+import datetime
+
+@pytest.fixture
+def holdfast_now():
+    return datetime.datetime(2028, 2, 29, tzinfo=datetime.UTC)
+
+async def test_now(environment):
+    assert environment.now.isoformat() == "2028-02-29T00:00:00+00:00"
+"""
+    assert "1 passed" in lines(pytester, text)
+
+
 BAD = """
 crash_everywhere, explore = pytest.mark.crash_everywhere, pytest.mark.explore
 

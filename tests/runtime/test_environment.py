@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import asyncpg
@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import App, Context, Retry, RunCancelled, RunFailed, StepFailed, current_step
 from holdfast.database import embedded
-from holdfast.errors import RunTimedOut, StepTimedOut
+from holdfast.errors import ConfigurationError, RunTimedOut, StepTimedOut
 from holdfast.testing import Environment
 
 calls: list[str] = []
@@ -468,3 +468,20 @@ async def test_a_step_that_waits_for_a_cancelled_one_is_waited_for(env: Environm
     await handle.signal("packed")
     await env.wait_until_idle()
     assert calls == ["begun", "cleaned up", "after"]
+
+
+async def test_time_begins_when_the_test_says() -> None:
+    leap = App("leap")
+
+    @leap.schedule("0 9 29 2 *")
+    @leap.workflow
+    async def once_in_four_years(ctx: Context) -> int:
+        return ctx.now().year
+
+    async with Environment(leap, now=datetime(2028, 2, 28, 23, tzinfo=UTC)) as env:
+        await env.advance("1d")
+        assert env.now == datetime(2028, 2, 29, 23, tzinfo=UTC)
+        [run] = (await env.client.runs.list(payloads=True)).runs
+        assert (run.output, run.created_at) == (2028, datetime(2028, 2, 29, 9, tzinfo=UTC))
+    with pytest.raises(ConfigurationError, match="no time zone"):
+        Environment(leap, now=datetime(2028, 2, 28))

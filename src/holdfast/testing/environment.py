@@ -17,7 +17,8 @@ from holdfast.client.handle import RunHandle
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import Startable
-from holdfast.definitions.starts import StartOptions, ToStart
+from holdfast.definitions.starts import StartOptions, ToStart, moment
+from holdfast.store.memory.clock import EPOCH, VirtualClock
 from holdfast.store.port import Store
 from holdfast.testing.clock import StoreClock, Watchdog
 from holdfast.testing.lending import lend
@@ -68,6 +69,7 @@ class Environment:
         replay: bool = True,
         plan: Plan | None = None,
         database: str | None = None,
+        now: datetime | None = None,
     ) -> None:
         """Wire everything up; entering the `async with` block starts it.
 
@@ -78,8 +80,9 @@ class Environment:
         run has not made, or does not await a step: it gets stuck here, not after a deploy.
 
         `database` is the URL of one for the data of transactions; their steps are recorded here.
+        Virtual time begins at `now`, by default at the beginning of 2026.
         """
-        self.store = LoggedStore()
+        self.store = LoggedStore(VirtualClock(EPOCH if now is None else moment(now)))
         self.store.lends = partial(lend, database, {})
         self.apps, self._plan = (app, *others), plan or Plan()
         self._clock = StoreClock(self.store, self._plan.draw or (lambda: 0))
@@ -131,7 +134,7 @@ class Environment:
 
     @property
     def now(self) -> datetime:
-        """The virtual time, in UTC. It begins in 2026."""
+        """The virtual time, in UTC."""
         return to_datetime(self.store.time())
 
     @overload
