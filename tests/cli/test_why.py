@@ -63,6 +63,7 @@ def test_a_run_whose_input_does_not_fit_leads_to_one_with_another(served: Comman
     answer = why(served, run)
     assert "holdfast.errors.InvalidInput: input of double" in answer["because"]
     assert answer["commands"] == [f"holdfast runs fork {run} --index 1 --input '…'"]
+    assert served("runs", "why", run).output.count("input of double") == 1, "it was there twice"
 
 
 def test_an_unread_signal_does_not_hide_that_the_input_does_not_fit(served: CommandLine) -> None:

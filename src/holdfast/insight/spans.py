@@ -147,10 +147,13 @@ def error_chain(value: JSON) -> Iterator[str]:
 
 
 def traceback_text(value: JSON) -> str:
-    """Return the tracebacks of a recorded error, empty if it has none."""
+    """Return the tracebacks of a recorded error, empty if it has none but its own message."""
     if not isinstance(value, dict):
         return ""
-    if not text_of(value, "traceback"):  # that of a flow's step: its cause is the user's error
+    if text_of(value, "traceback").strip() in (
+        "",
+        error_text(value).strip(),
+    ):  # that of a flow's step: its cause is the user's error
         return traceback_text(value.get("cause"))
     try:
         return msgspec.convert(value, ErrorInfo).format().rstrip()
