@@ -77,6 +77,23 @@ async def prints(ctx: Context, size: int) -> str:
     return size * "x"
 
 
+@app.entity
+@dataclass
+class Till:
+    key: str
+
+    async def close(self) -> str:
+        await asyncio.sleep(3600)
+        return "closed"
+
+
+@app.workflow
+async def asks(ctx: Context, what: str) -> str:
+    if what == "till":
+        return await ctx.entity(Till, "a").close()
+    return (await ctx.request_approval(f"Sell {what}?")).by or ""
+
+
 @app.workflow
 async def secret(ctx: Context) -> str:
     return "secret"
@@ -275,6 +292,22 @@ async def test_a_start_whose_answer_fails_names_its_run(
         assert told.startswith(f"run {run} was started, do not start it again: ask get_result; The")
         monkeypatch.undo()
         assert (await asked.ask("get_result", run_id=str(run), wait_seconds=60))["output"] == "x"
+
+
+async def test_an_agent_is_told_that_a_person_has_to_decide(store: Store) -> None:
+    """Fault: it was told nothing; of a call of an entity it was told to send the answer itself."""
+    async with served(store, workflows=("asks",)) as url, agent(url) as asked:
+        runs = [await asked.ask("asks", what=each, wait_seconds=0) for each in ("lamps", "till")]
+        lamps, till = ({"run_id": each["run_id"]} for each in runs)
+        async with asyncio.timeout(30):
+            while "lamps" not in (told := texts(await asked.call("get_result", **lamps))[1]):
+                await asyncio.sleep(0.02)
+            assert told.endswith("; it waits for a person to decide: Sell lamps?")
+            while (await store.get_runs([UUID(till["run_id"])]))[UUID(till["run_id"])].wait is None:
+                await asyncio.sleep(0.02)
+        assert texts(await asked.call("get_result", **till))[1:] == [
+            "it has not ended: ask get_result later"
+        ]
 
 
 async def test_runs_of_other_workflows_are_not_there(store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from holdfast.server.api.explaining import whole
 from holdfast.server.changes import printable
 from holdfast.server.problems import problem_of
 from holdfast.server.reading import MAX_KEY
-from holdfast.types import RunRecord
+from holdfast.types import UPDATE_REPLY, RunRecord
 
 WAIT: Final = "wait_seconds"
 LONGEST_WAIT: Final = 300.0
@@ -119,10 +119,13 @@ class AppTools:
             run = (await self._client.runs.wait(run_id, wait)).record
         except ResultTimeout:
             run = (await self._client.runs.get(run_id)).record
-        return _of_run(run)
+        if run.status != "running":
+            return _of_run(run)
+        asked = await self._client.approvals.list(run_id, limit=10)
+        return _of_run(run, [each.title for each in asked])
 
 
-def _of_run(run: RunRecord) -> Answer:
+def _of_run(run: RunRecord, asked: Sequence[str] = ()) -> Answer:
     error = None if run.error is None else str(decode_error(run.error))
     said: dict[str, object] = {
         "run_id": run.run_id,
@@ -143,7 +146,10 @@ def _of_run(run: RunRecord) -> Answer:
     if run.status == "running":
         more = f"it has not ended: ask {RESULT} later"
         awaiting = () if run.wait is None else run.wait.awaiting
-        if signals := [each for each in awaiting if ":" not in each]:  # others are not signals
+        others = [each for each in awaiting if each != UPDATE_REPLY]
+        if asked:
+            more += f"; it waits for a person to decide: {', '.join(asked)}"
+        if signals := [each for each in others if ":" not in each]:  # others are not signals
             more += f"; it waits for signal {' or '.join(signals)}: {SIGNAL} sends it"
         return _structured(said, note=more)
     return Answer(f"run {run.run_id} ended: {run.status}; {error or ''}", failed=True)
