@@ -113,7 +113,8 @@ class Entity(Workflow[Given, None]):
             if each.name != "key" and (bare or not each.init):
                 raise ConfigurationError(
                     f"entity {name}: the field {each.name} needs a default that the constructor "
-                    "takes: the first call of a key makes the object, from its key alone"
+                    "takes: the first call of a key makes the object, from its key alone, which "
+                    "a field with the name `key` gets"
                 )
         functions = inspect.getmembers(cls, inspect.isfunction)
         public = {name: fn for name, fn in functions if not name.startswith("_")}
