@@ -203,7 +203,7 @@ def test_classes_that_cannot_be_entities() -> None:
         class Plain:
             async def add(self) -> None: ...
 
-    with pytest.raises(ConfigurationError, match="the field size needs a default.*name `key` gets"):
+    with pytest.raises(ConfigurationError, match=r"field size needs a default.*name `key` gets"):
 
         @app.entity
         @dataclass

@@ -16,7 +16,13 @@ from holdfast import App, Context, Discard, Limit, Retry, Singleton, Snooze, cur
 from holdfast.client import Client, Outgoing
 from holdfast.definitions.consumers import MessageContext
 from holdfast.definitions.middleware import CallNext, Middleware
-from holdfast.errors import ConfigurationError, DatabaseUnavailable, HoldfastError, InvalidInput
+from holdfast.errors import (
+    ConfigurationError,
+    DatabaseUnavailable,
+    HoldfastError,
+    InvalidInput,
+    InvalidName,
+)
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
 from holdfast.types import Notice, Receipt, Receive, Received
@@ -261,6 +267,43 @@ async def test_consumer_waits_for_a_queue_that_does_not_exist_and_says_so(
             await env.client.queues.create("orders")
             await env.client.queues.send("orders", 7)
             await eventually(lambda: seen == [7])
+
+
+async def nothing(ctx: Context) -> None: ...
+
+
+async def test_a_queue_that_the_code_declares_is_created_and_one_that_exists_stays(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app, other, seen = App("shop"), App("desk"), list[int]()
+    app.message_queue("orders", visibility="1m", max_receives=3, dead_letters="lost")
+    other.message_queue("orders", fifo=True)
+    other.workflow(nothing)
+
+    @app.consumer("orders")
+    async def book(number: int) -> None:
+        seen.append(number)
+
+    async with Environment(app, other) as env:
+        await env.client.queues.send("orders", 7)
+        await env.wait_until_idle()
+        await env.kill()  # other workers find it, and say nothing of it
+        await env.client.queues.send("orders", 8)
+        await env.wait_until_idle()
+        assert seen == [7, 8]
+        found = await env.client.queues.get("orders")
+        assert found.settings == app.message_queues["orders"]
+        assert (found.settings.max_receives, found.settings.dead_letters) == (3, "lost")
+    assert caplog.text.count("message queue orders has other settings than the code declares") == 2
+
+
+def test_a_queue_is_declared_once() -> None:
+    app = App("shop")
+    app.message_queue("orders")
+    with pytest.raises(ConfigurationError, match="message queue orders is declared twice"):
+        app.message_queue("orders", fifo=True)
+    with pytest.raises(InvalidName):
+        app.message_queue("no spaces")
 
 
 async def test_worker_that_stops_gives_back_what_did_not_end_and_does_not_count_it() -> None:

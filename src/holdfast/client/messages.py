@@ -135,33 +135,6 @@ def receipts_of(messages: Messages) -> list[Receipt]:
     return [each.receipt if isinstance(each, MessageData) else each for each in given]
 
 
-def settings_of(
-    name: str,
-    kind: tuple[bool, bool, bool],
-    visibility: Duration,
-    max_receives: int | None,
-    dead_letters: str | None,
-    deduplication: Duration,
-    keep: Duration | None,
-) -> QueueSettings:
-    """Return what a new queue is to be; its kind is fifo, priorities, filters.
-
-    Raises InvalidName and ConfigurationError.
-    """
-    fifo, priorities, filters = kind
-    return QueueSettings(
-        name=check_queue_name(name),
-        fifo=fifo,
-        has_priorities=priorities,
-        has_filters=filters,
-        visibility_seconds=seconds(visibility),
-        max_receives=max_receives,
-        dead_letters=dead_letters,
-        dedup_seconds=seconds(deduplication),
-        keep_seconds=None if keep is None else seconds(keep),
-    )
-
-
 def changes_of(
     visibility: Duration | None,
     max_receives: int | None,

@@ -24,9 +24,9 @@ from holdfast.client.messages import (
     purge_messages,
     redrive_messages,
     send_messages,
-    settings_of,
 )
 from holdfast.client.session import Group
+from holdfast.definitions.message_queues import settings_of
 from holdfast.errors import UnknownQueue
 from holdfast.store.port import messages_topic
 from holdfast.store.shared_calls import persist

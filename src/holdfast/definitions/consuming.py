@@ -1,4 +1,4 @@
-"""`app.consumer(…)`: the part of an app that takes messages from queues."""
+"""`app.message_queue(…)`, `app.consumer(…)`: message queues, and what takes messages from them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from holdfast.definitions.consumers import Consumer
+from holdfast.definitions.message_queues import settings_of
 from holdfast.definitions.workflows import Registry
 from holdfast.errors import ConfigurationError
 from holdfast.retry import Retry
+from holdfast.types import QueueSettings
 from holdfast.values.durations import Duration
 
 
 class Consuming:
-    """The consumers of an app."""
+    """The message queues and the consumers of an app."""
 
     registry: Registry
 
@@ -21,6 +23,40 @@ class Consuming:
     def consumers(self) -> Mapping[str, Consumer]:
         """All consumers by the queue that they receive from."""
         return MappingProxyType(self.registry.consumers)
+
+    @property
+    def message_queues(self) -> Mapping[str, QueueSettings]:
+        """The message queues that the app declares, by name; its workers create them."""
+        return MappingProxyType(self.registry.message_queues)
+
+    def message_queue(
+        self,
+        name: str,
+        *,
+        fifo: bool = False,
+        priorities: bool = False,
+        filters: bool = False,
+        visibility: Duration = 30.0,
+        max_receives: int | None = None,
+        dead_letters: str | None = None,
+        deduplication: Duration = 300.0,
+        keep: Duration | None = None,
+    ) -> None:
+        """Declare a message queue: workers of the app create it when they start, if there is none.
+
+        ```python
+        app.message_queue("parcels", visibility="1m", max_receives=5)
+        ```
+
+        The options are those of `client.queues.create`. A queue that exists stays as it is, and so
+        does one that the code does not declare any more: if its settings differ, workers say so in
+        their log. Raises ConfigurationError for a queue that is declared twice, InvalidName.
+        """
+        kind = fifo, priorities, filters
+        new = settings_of(name, kind, visibility, max_receives, dead_letters, deduplication, keep)
+        if name in self.registry.message_queues:
+            raise ConfigurationError(f"message queue {name} is declared twice")
+        self.registry.message_queues[name] = new
 
     def consumer(
         self,

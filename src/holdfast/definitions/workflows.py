@@ -34,6 +34,7 @@ from holdfast.types import (
     LimitRule,
     LimitScope,
     NewSubscription,
+    QueueSettings,
     RunKind,
     RunTarget,
 )
@@ -222,6 +223,7 @@ class Registry:
         self.schedules: dict[str, Schedule] = {}  # by full name
         self.subscriptions: list[NewSubscription] = []
         self.consumers: dict[str, Consumer] = {}  # by the queue that they receive from
+        self.message_queues: dict[str, QueueSettings] = {}
         self.limits: dict[tuple[LimitScope, str], tuple[LimitRule, ...]] = {}
         self.alerts: dict[str, AlertRule] = {}
         self.steps: set[str] = set()  # their names

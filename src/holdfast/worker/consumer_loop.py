@@ -196,8 +196,8 @@ class ConsumerLoop:
         if now - self._warned_at > 60:
             self._warned_at = now
             logger.warning(
-                "%s waits: there is no message queue %s; create it with `holdfast queue create "
-                "%s` or client.queues.create(…)",
+                "%s waits: there is no message queue %s; declare it with app.message_queue(…), or "
+                "create it with `holdfast queue create %s`",
                 self.consumer,
                 self.consumer.queue,
                 self.consumer.queue,

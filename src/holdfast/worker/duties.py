@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.compiling import compile_flows
 from holdfast.definitions.app import App
+from holdfast.errors import QueueExists
 from holdfast.retention import open_archive
 from holdfast.types import WorkerInfo
 from holdfast.values.retention import sweeper_interval
@@ -55,6 +56,7 @@ class Duties:
         interval, counted = sweeper_interval(), context.observing.counted_ends
         self._context, self._replace_flows = context, options.replace_flows
         self._flows = tuple(app.flows.values())
+        self._queues = tuple(app.message_queues.values()) if named else ()
         around = None if shard is None else shard.store
         self._app_sign_on = AppSignOn(context, app, origin, around)
         self._code_schedules = CodeSchedules(context, app.name, schedules)
@@ -91,12 +93,13 @@ class Duties:
         return iter(self._services)
 
     async def sign_on(self) -> None:
-        """Give the database what the app's code declares: names, flows, schedules, subscriptions.
+        """Give the database what the app's code declares: names, flows, queues, schedules and more.
 
         Raises ConfigurationError for what contradicts the database.
         """
         await self._app_sign_on.sign_on()
         await self._compile()
+        await self._create_queues()
         await self._code_schedules.sign_on()
         await self._code_subscriptions.sign_on()
         await self._code_alerts.sign_on()
@@ -111,6 +114,19 @@ class Duties:
                     flow.version,
                     flow.ended,
                     "; ".join(flow.differences),
+                )
+
+    async def _create_queues(self) -> None:
+        for each in self._queues:
+            try:
+                if await self._context.store.create_queue(each):
+                    logger.info("message queue %s is created", each.name)
+            except QueueExists:
+                logger.warning(
+                    "message queue %s has other settings than the code declares: it stays as it "
+                    "is, until `holdfast queue update %s` changes it",
+                    each.name,
+                    each.name,
                 )
 
     async def start(self) -> None:

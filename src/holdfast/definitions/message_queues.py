@@ -1,0 +1,34 @@
+"""What a message queue is to be, as a client or the code of an app says it."""
+
+from __future__ import annotations
+
+from holdfast.types import QueueSettings
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_queue_name
+
+
+def settings_of(
+    name: str,
+    kind: tuple[bool, bool, bool],
+    visibility: Duration,
+    max_receives: int | None,
+    dead_letters: str | None,
+    deduplication: Duration,
+    keep: Duration | None,
+) -> QueueSettings:
+    """Return what a new queue is to be; its kind is fifo, priorities, filters.
+
+    Raises InvalidName and ConfigurationError.
+    """
+    fifo, priorities, filters = kind
+    return QueueSettings(
+        name=check_queue_name(name),
+        fifo=fifo,
+        has_priorities=priorities,
+        has_filters=filters,
+        visibility_seconds=seconds(visibility),
+        max_receives=max_receives,
+        dead_letters=dead_letters,
+        dedup_seconds=seconds(deduplication),
+        keep_seconds=None if keep is None else seconds(keep),
+    )
