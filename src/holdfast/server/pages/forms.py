@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import why_not_json
 from holdfast.server.problems import Problem
+from holdfast.types import FORMAT_EXAMPLES
 
 Kind: TypeAlias = Literal["text", "number", "boolean", "choice", "json"]
 Schema: TypeAlias = Mapping[str, object]
@@ -23,11 +24,16 @@ _KINDS: Final[Mapping[str, Kind]] = {
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """A field of a form. `choices` are JSON texts; `text` is what stands there at first."""
+    """A field of a form. `choices` are JSON texts; `text` is what stands there at first.
+
+    One that is `nullable` and required is null if it is left empty.
+    """
 
     name: str
     kind: Kind
     required: bool
+    nullable: bool = False
+    format: str = ""
     text: str = ""
     choices: tuple[str, ...] = ()
     hint: str = ""
@@ -61,7 +67,10 @@ def read_values(fields: list[Field], form: Mapping[str, str]) -> dict[str, objec
     found: dict[str, object] = {}
     for each in fields:
         text = form.get(f"f.{each.name}", "")
-        if each.kind == "text":
+        if each.nullable and not text.strip():
+            if each.required:
+                found[each.name] = None
+        elif each.kind == "text":
             if text or each.required:
                 found[each.name] = text
         elif text.strip():
@@ -109,7 +118,7 @@ def _resolve(schema: Schema, definitions: Mapping[str, Schema]) -> Schema:
 
 
 def _field(name: str, schema: Schema, required: bool, definitions: Mapping[str, Schema]) -> Field:
-    resolved = _resolve(schema, definitions)
+    resolved, nullable = _without_null(_resolve(schema, definitions), definitions)
     kind: Kind = _KINDS.get(str(resolved.get("type")), "json")
     choices = tuple(
         msgspec.json.encode(each).decode()
@@ -120,5 +129,29 @@ def _field(name: str, schema: Schema, required: bool, definitions: Mapping[str, 
     if kind == "text" and isinstance(default, str) and not choices:
         text = default
     kind = "choice" if choices else kind
-    hint = str(resolved.get("description") or "") or ("as JSON" if kind == "json" else "")
-    return Field(name=name, kind=kind, required=required, text=text, choices=choices, hint=hint)
+    found_format = str(resolved.get("format") or "")
+    example = FORMAT_EXAMPLES.get(found_format)
+    usual = "as JSON" if kind == "json" else f"as in {example}" if example else ""
+    return Field(
+        name=name,
+        kind=kind,
+        required=required,
+        nullable=nullable and kind != "json",
+        format=found_format,
+        text=text,
+        choices=choices,
+        hint=str(resolved.get("description") or "") or usual,
+    )
+
+
+def _without_null(schema: Schema, definitions: Mapping[str, Schema]) -> tuple[Schema, bool]:
+    """Return the schema of a value that may be null without that, and if it may be."""
+    parts = cast("list[Schema]", schema.get("anyOf", []))
+    others = [each for each in parts if each.get("type") != "null"]
+    if len(others) != 1 or len(others) == len(parts):
+        return schema, False
+    return {**_resolve(others[0], definitions), **_labels(schema)}, True
+
+
+def _labels(schema: Schema) -> Schema:
+    return {name: schema[name] for name in ("description", "default") if name in schema}
