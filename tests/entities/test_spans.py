@@ -56,6 +56,12 @@ async def leave(ctx: Context) -> None:
         await ctx.wait_for_signal("go")
 
 
+@app.workflow
+async def sell_all(ctx: Context) -> None:
+    till = ctx.entity(Till, "a")
+    await asyncio.gather(till.add(1), till.add(2), till.count())
+
+
 async def calls_of(env: Environment, run_id: UUID) -> list[tuple[str, str, str]]:
     spans = (await env.client.timeline(run_id)).spans
     assert "update-reply" not in [span.label for span in spans]
@@ -99,6 +105,17 @@ async def test_a_call_is_not_wanted_when_its_time_is_over() -> None:
         await run.signal("go")
         await env.result(run)
         assert await calls_of(env, run.run_id) == expected
+
+
+async def test_calls_at_once_have_names_of_their_own() -> None:
+    """Fault: their labels were __call__/Till.add and __call__#2/Till.add."""
+    async with Environment(app) as env:
+        run = await env.client.start(sell_all)
+        await env.wait_until_idle()
+        labels = [label for label, *_ in await calls_of(env, run.run_id)]
+        assert labels == ["Till.add", "Till.add#2", "Till.count#3"]
+        [told] = (await env.client.why(run.run_id)).details
+        assert told.startswith("call Till.count#3: run ")
 
 
 async def test_a_retry_shows_the_answers_that_it_has_copied_or_looked_for() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +22,8 @@ from holdfast.insight.spans import (
     text_of,
 )
 from holdfast.types import JSON, Event
+
+_OF_TASK: Final = re.compile(r"__call__(#\d+)?/([^/]+)$")  # a call that gather has made a task
 
 
 def sent_call(result: JSON) -> SentCall | None:
@@ -93,7 +96,8 @@ class Calls:
     def begin_call(self, key: str, began_at: int, attempts: int, call: SentCall) -> None:
         """Read the step that has sent a call to an entity."""
         self._asked[call.call_id], run_id = len(self._spans), str(call.entity_run_id)
-        span = Span("entity", key, began_at, None, "open", f"run {run_id}", attempts, key=key)
+        label = _OF_TASK.sub(r"\2\1", key)
+        span = Span("entity", label, began_at, None, "open", f"run {run_id}", attempts, key=key)
         self._spans.append(replace(span, target_run_id=run_id))
 
     def answer(self, at: int, payload: JSON) -> bool:

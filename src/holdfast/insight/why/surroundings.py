@@ -66,7 +66,7 @@ class Surroundings:
     recorded between it and the end. `flow` is there if the run is one of a flow, and `element`
     says which element of a map ended it. `limits` are those that its tasks wait for.
     `failing_puts` say where a payload of it cannot be stored now. `asked` has the calls of entities
-    that are not answered, by key: with the newest run of each entity, None if it is not found.
+    that are not answered, by label: with the newest run of each entity, None if it is not found.
     """
 
     now: int
@@ -160,12 +160,12 @@ async def _flow(store: Store, run: RunRecord) -> FlowSurroundings:
 async def _asked(
     store: Store, run: RunRecord, spans: Sequence[Span]
 ) -> Mapping[str, RunRecord | None]:
-    """Return the entities that a run waits for, by the keys of its calls."""
+    """Return the entities that a run waits for, by the labels of its calls."""
     if run.wait is None or UPDATE_REPLY not in run.wait.awaiting:
         return {}
     calls = [span for span in spans if span.kind == "entity" and span.outcome == "open"]
     runs = await _newest(store, [UUID(span.target_run_id) for span in calls[:MOST_CALLS]])
-    return {span.key: runs.get(UUID(span.target_run_id)) for span in calls}
+    return {span.label: runs.get(UUID(span.target_run_id)) for span in calls}
 
 
 async def _approvals(store: Store, run: RunRecord) -> list[OpenApproval]:
