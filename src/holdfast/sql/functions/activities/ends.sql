@@ -107,7 +107,6 @@ create or replace function holdfast._end_attempts(
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 begin
     perform holdfast._lock_tasks(p_run_ids, p_keys);
     return query

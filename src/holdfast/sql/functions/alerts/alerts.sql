@@ -81,7 +81,6 @@ create or replace function holdfast.look_at_alerts(
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
     v_alert holdfast.alerts;

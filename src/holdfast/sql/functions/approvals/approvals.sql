@@ -114,7 +114,6 @@ create or replace function holdfast.list_approvals(
 language plpgsql stable
 set plan_cache_mode = force_custom_plan
 as $$
-#variable_conflict use_column
 begin
     return query
     select t.run_id, t.key, r.name, t.queue, holdfast._micros(t.started_at), t.payload

@@ -115,7 +115,6 @@ create or replace function holdfast._reschedules(
 )
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select c.run_id, c.from_queue, c.due_at, c.deadline_at, c.refused,

@@ -7,7 +7,6 @@ create or replace function holdfast.read_events(p_run_ids uuid[], p_since int[])
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select e.run_id, e.idx, e.event_type, e.key,
@@ -29,7 +28,6 @@ create or replace function holdfast.read_log(
 returns table (idx int, event_type text, key text, details text, size int, at bigint)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select e.idx, e.event_type, e.key, left(d.details, greatest(p_clip, 0)),

@@ -185,7 +185,6 @@ create or replace function holdfast.start_runs(
 language plpgsql
 set enable_nestloop = off
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
     v_plain boolean;

@@ -168,7 +168,6 @@ create or replace function holdfast.list_flows() returns table (
 )
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     with open as materialized (

@@ -66,7 +66,6 @@ create or replace function holdfast.read_tasks(p_flow_slug text, p_vt int, p_qty
 returns setof holdfast.message_record
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast._clock();
     v_slug text := regexp_replace(holdfast._newest_shape(p_flow_slug), '@[0-9]+$', '');
@@ -153,7 +152,6 @@ create or replace function holdfast._lock_messages(
 ) returns table (run_id uuid, key text, handler text)
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
     v_missing int := (select count(distinct m.id) from unnest(p_msg_ids) as m (id));
     v_found int;

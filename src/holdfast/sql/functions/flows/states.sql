@@ -13,7 +13,6 @@ returns table (
 )
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select r.run_id, s.step_slug, s.step_type, s.deps,
@@ -140,7 +139,6 @@ create or replace function holdfast.open_step_tasks(p_run_id uuid) returns table
 )
 language plpgsql stable
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
 begin

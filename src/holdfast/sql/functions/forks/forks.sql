@@ -271,7 +271,6 @@ create or replace function holdfast._forked_events(
 ) returns table (idx int, event_type text, key text, details json, at timestamptz)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     with marked as materialized (

@@ -7,7 +7,6 @@ create or replace function holdfast._open_child_calls(p_run_id uuid, p_until int
 returns table (key text, details json)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select e.key, e.details from holdfast._untried_events(p_run_id, p_until, p_again) as e
@@ -25,7 +24,6 @@ returns table (run_id uuid, key text, status text)
 language plpgsql stable
 set enable_nestloop = off
 as $$
-#variable_conflict use_column
 begin
     return query
     select r.run_id, r.parent_key, r.status
@@ -61,7 +59,6 @@ create or replace function holdfast._gone_children(
 ) returns table (key text, run_id uuid)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select c.key, (c.details ->> 'child_run_id')::uuid
@@ -210,7 +207,6 @@ create or replace function holdfast._forks_since_child(p_run_id uuid, p_key text
 returns table (run_id uuid)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select (f.details ->> 'run_id')::uuid

@@ -118,7 +118,6 @@ create or replace function holdfast._file_limited(
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 begin
     with due as materialized (
         select u.run_id, u.key, u.place, t.tid, case when t.worker is null

@@ -10,7 +10,6 @@ returns table (
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 begin
     return query
     with slots as materialized (

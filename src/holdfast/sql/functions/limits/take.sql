@@ -125,7 +125,6 @@ create or replace function holdfast._lock_limits(
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
     v_queues text[];
     v_handlers text[];
@@ -177,7 +176,6 @@ create or replace function holdfast._walk_groups(
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 begin
     return query
     with recursive walk as (

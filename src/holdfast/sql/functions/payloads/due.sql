@@ -33,7 +33,6 @@ create or replace function holdfast.due_payloads(
 language plpgsql
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
     v_owners uuid[];

@@ -14,7 +14,6 @@ returns table (
 )
 language plpgsql stable
 as $$
-#variable_conflict use_column
 declare
     v_are_any constant boolean := exists (select from holdfast.attributes);
 begin

@@ -8,7 +8,6 @@ returns table (name text, status text, runs bigint)
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
     v_statuses constant text[] := array['running', 'completed', 'failed', 'cancelled',
         'timed_out', 'terminated', 'continued'];
@@ -50,7 +49,6 @@ create or replace function holdfast.count_runs_by(
 ) returns table (value text, runs bigint, stopped_at bigint)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 declare
     v_run_ids uuid[];
     v_stopped_at timestamptz;

@@ -25,7 +25,6 @@ language plpgsql stable
 set plan_cache_mode = force_custom_plan
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 begin
     if p_candidates is not null then
         return query

@@ -15,7 +15,6 @@ create or replace function holdfast.newest_runs(p_run_ids uuid[])
 returns table (run_id uuid, newest uuid)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     with recursive chain as (
@@ -43,7 +42,6 @@ create or replace function holdfast.find_reply(p_run_id uuid, p_update_id text)
 returns table (event_type text, key text, details json, at bigint)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select e.event_type, e.key, e.details, holdfast._micros(e.at)
@@ -157,7 +155,6 @@ returns table (
 )
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select t.key, split_part(t.handler, '@', 1), t.queue, t.attempts, t.worker,

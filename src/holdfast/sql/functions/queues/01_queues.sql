@@ -242,7 +242,6 @@ create or replace function holdfast.list_queues(p_name text default null) return
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
 as $$
-#variable_conflict use_column
 begin
     return query
     select q.name, q.fifo, q.has_priorities, q.has_filters, q.visibility_seconds, q.max_receives,

@@ -50,7 +50,6 @@ returns table (message_id bigint, failed_at bigint, error text)
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 begin
     return query
     select f.message_id, holdfast._micros(f.failed_at), f.error

@@ -29,7 +29,6 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
-#variable_conflict use_column
 declare
     v_size int := p_limit + 4;
     v_after_at timestamptz := p_since;

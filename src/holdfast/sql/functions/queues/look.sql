@@ -13,7 +13,6 @@ create or replace function holdfast.queue_metrics(
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
     v_limit int := holdfast._limit(p_limit);
@@ -79,7 +78,6 @@ returns table (
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
     v_id int := (holdfast._queue(p_queue)).queue_id;
     v_limit int := holdfast._limit(p_limit);
@@ -235,7 +233,6 @@ returns table (
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 begin
     return query
     select k.message_id, holdfast._micros(k.acked_at), k.group_key, k.attempts,

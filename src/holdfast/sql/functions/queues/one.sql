@@ -11,7 +11,6 @@ returns table (
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 begin
     return query
     select 'messages', null::text, m.priority, m.attempts, m.visible_at, m.sent_at, m.origin_id,
@@ -46,7 +45,6 @@ returns table (
 )
 language plpgsql stable
 as $$
-#variable_conflict use_column
 declare
     v_id int := (holdfast._queue(p_queue)).queue_id;
 begin

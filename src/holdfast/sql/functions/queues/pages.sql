@@ -18,7 +18,6 @@ returns table (
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
     v_id int := (holdfast._queue(p_queue)).queue_id;
     v_limit int := holdfast._limit(p_limit);

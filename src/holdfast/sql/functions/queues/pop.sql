@@ -49,7 +49,6 @@ create or replace function holdfast.pop(
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
 as $$
-#variable_conflict use_column
 begin
     return query
     select m.message_id, r.group_key, m.attempts, m.sent_at, m.payload, m.headers, m.error

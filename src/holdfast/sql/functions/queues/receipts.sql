@@ -13,7 +13,6 @@ create or replace function holdfast.receive(
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
 as $$
-#variable_conflict use_column
 begin
     return query
     select format('%s.%s.%s', r.queue_id, r.delivery_id, m.place), m.message_id, r.group_key,

@@ -19,7 +19,6 @@ create or replace function holdfast.lease_due_runs(
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
     v_due record;
     v_kept uuid[];
@@ -71,7 +70,6 @@ create or replace function holdfast.export_runs(
 language plpgsql stable
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 begin
     perform holdfast._check_given('the ids of runs', p_run_ids is not null);
     perform holdfast._check_given('the number of bytes', p_bytes is not null);

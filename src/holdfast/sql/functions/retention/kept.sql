@@ -16,7 +16,6 @@ create or replace function holdfast._kept_runs(p_run_ids uuid[])
 returns table (run_id uuid, reason text, until timestamptz)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     with recursive asked as materialized (

@@ -76,7 +76,6 @@ returns table (
 language plpgsql stable
 set plan_cache_mode = force_custom_plan
 as $$
-#variable_conflict use_column
 begin
     return query
     select case when s.held_until > holdfast.now() then s.holder end,
@@ -104,7 +103,6 @@ returns table (
 language plpgsql stable
 set plan_cache_mode = force_custom_plan
 as $$
-#variable_conflict use_column
 declare
     v_run_ids uuid[] := array(
         select r.run_id from holdfast.runs r

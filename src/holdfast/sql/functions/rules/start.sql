@@ -200,7 +200,6 @@ create or replace function holdfast._start_each(
     refused_until bigint)
 language plpgsql
 as $$
-#variable_conflict use_column
 begin
     return query
     with started as materialized (

@@ -8,7 +8,6 @@ create or replace function holdfast.start_wait(p_run_id uuid)
 returns table (rule text, key text, active_run_id uuid, place int, latest bigint)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select substr(a.topic, 2), case a.topic
@@ -52,7 +51,6 @@ create or replace function holdfast.list_start_keys(p_name text, p_limit int def
 returns table (rule text, key text, run_id uuid, waiting int, until bigint)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
 begin

@@ -15,7 +15,6 @@ create or replace function holdfast.trigger_schedule(
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
     v_name text := holdfast._schedule_name(p_name);

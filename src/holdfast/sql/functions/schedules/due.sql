@@ -15,7 +15,6 @@ create or replace function holdfast.due_schedules(
 language plpgsql
 set enable_bitmapscan = off
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
 begin
@@ -53,7 +52,6 @@ returns table (
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
 begin

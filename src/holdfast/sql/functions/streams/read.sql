@@ -49,7 +49,6 @@ create or replace function holdfast.read_streams(
 )
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     with asked as materialized (

@@ -22,7 +22,6 @@ create or replace function holdfast.claim_deliveries(
 )
 language plpgsql
 as $$
-#variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
 begin
@@ -148,7 +147,6 @@ language plpgsql stable
 reset enable_seqscan
 set plan_cache_mode = force_custom_plan
 as $$
-#variable_conflict use_column
 begin
     return query
     select d.delivery_id, d.subscription_id, d.event_id, d.topic, d.payload,

@@ -108,7 +108,6 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
-#variable_conflict use_column
 declare
     v_paths text[] := holdfast._fitting_paths(p_topic);
     v_keys text[] := '{""}';

@@ -17,7 +17,6 @@ create or replace function holdfast.subscribe(
 language plpgsql
 reset plan_cache_mode reset enable_seqscan
 as $$
-#variable_conflict use_column
 declare
     v_new holdfast.subscriptions := holdfast._subscription(p_subscription, holdfast.now());
 begin
@@ -238,7 +237,6 @@ language plpgsql stable
 reset enable_seqscan
 set plan_cache_mode = force_custom_plan
 as $$
-#variable_conflict use_column
 declare
     v_paths text[];
 begin
@@ -267,7 +265,6 @@ returns table (kind text, subscriptions bigint)
 language plpgsql stable
 reset plan_cache_mode reset enable_seqscan
 as $$
-#variable_conflict use_column
 begin
     perform holdfast._check_topic(p_topic);
     return query

@@ -53,7 +53,6 @@ create or replace function holdfast.find_webhook(p_digest text)
 returns table (run_id uuid, key text, body text, secret text, scheme text, state text)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select h.run_id, h.key, h.body, h.secret, h.scheme, case

@@ -14,7 +14,6 @@ create or replace function holdfast.release_tasks(
 ) returns setof text
 language plpgsql
 as $$
-#variable_conflict use_column
 begin
     perform from (  -- a statement of its own, as _lock_tasks
         select * from unnest(p_run_ids, p_keys) as u (run_id, key)
@@ -220,7 +219,6 @@ create or replace function holdfast.stray_leases(
 ) returns table (run_id uuid, key text, lease_no int)
 language plpgsql stable
 as $$
-#variable_conflict use_column
 begin
     return query
     select t.run_id, t.key, t.lease_no
