@@ -58,8 +58,7 @@ end $$;
 create or replace function holdfast._check_ends(
     p_results json[], p_errors json[], p_details json[]
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_value json;

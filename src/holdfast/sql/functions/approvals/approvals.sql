@@ -88,8 +88,7 @@ create or replace function holdfast._check_decision(
     p_run_id uuid, p_key text, p_decision_id text, p_approved boolean, p_by text,
     p_feedback text, p_values json
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_given('the run id', p_run_id is not null);

@@ -8,8 +8,7 @@
 -- Called by _are_labels, _check_labels and set_attributes.
 create or replace function holdfast._attributes_flaw(p_attributes json, p_removes boolean)
 returns text
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if octet_length(p_attributes::text) > 4096 then
@@ -38,8 +37,7 @@ end $$;
 
 -- Return true if tags and attributes of a start are allowed. Called by _are_start_values.
 create or replace function holdfast._are_labels(p_tags json) returns boolean
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if json_typeof(p_tags) <> 'object' then
@@ -53,8 +51,7 @@ end $$;
 -- Refuse tags and attributes of a start that are not allowed (22023). A null is allowed. Called by
 -- _check_starts.
 create or replace function holdfast._check_labels(p_tags json) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_flaw text;

@@ -52,8 +52,7 @@ return p_at between -10000000000000000 and 10000000000000000;
 -- Called by _check_json, _is_legible, _is_unreadable and _attributes_flaw.
 create or replace function holdfast._json_flaw(p_value json, p_deepest int default 256)
 returns text
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_text text := p_value;
@@ -94,8 +93,7 @@ return p_value is not null
 
 -- Refuse what must not be null. Called by the other checks, and by functions that people call.
 create or replace function holdfast._check_given(p_what text, p_is_given boolean) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if p_is_given is not true then
@@ -105,8 +103,7 @@ end $$;
 
 -- Refuse names that no program can have, and nulls. p_of is what is named: 'a signal'.
 create or replace function holdfast._check_name(p_of text, p_name text) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_given('the name of ' || p_of, p_name is not null);
@@ -119,8 +116,7 @@ end $$;
 
 -- Refuse keys and ids that are empty, or that no index can hold. A null is allowed.
 create or replace function holdfast._check_id(p_what text, p_id text) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if not holdfast._is_id(p_id) then
@@ -131,8 +127,7 @@ end $$;
 
 -- Refuse texts of more than 64 KiB. A null is allowed.
 create or replace function holdfast._check_text(p_what text, p_text text) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if octet_length(p_text) > 65536 then
@@ -145,8 +140,7 @@ end $$;
 create or replace function holdfast._check_json(
     p_what text, p_value json, p_deepest int default 256
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_flaw text;
@@ -160,8 +154,7 @@ end $$;
 
 -- Return true if a JSON text is an array of texts or an object of texts, as p_type says.
 create or replace function holdfast._is_of_texts(p_type text, p_value json) returns boolean
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     -- Without a cast to jsonb, which cannot hold each number.
@@ -178,8 +171,7 @@ end $$;
 -- allowed.
 create or replace function holdfast._check_texts(p_what text, p_type text, p_value json)
 returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_json(p_what, coalesce(p_value, 'null'));
@@ -191,8 +183,7 @@ end $$;
 
 -- Refuse lengths of time that are negative, or longer than timestamps reach. A null is allowed.
 create or replace function holdfast._check_seconds(p_what text, p_seconds float8) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if not holdfast._is_seconds(p_seconds) then
@@ -203,8 +194,7 @@ end $$;
 
 -- Return the number of rows that are asked for; null for all. Refuses a negative number (22023).
 create or replace function holdfast._limit(p_limit int) returns int
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if p_limit < 0 then
@@ -252,8 +242,7 @@ end $$;
 -- does not count: only PostgreSQL cannot read it. Called by _readable.
 create or replace function holdfast._is_unreadable(p_event_type text, p_details json)
 returns boolean
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if p_details is null then

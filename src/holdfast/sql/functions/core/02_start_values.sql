@@ -78,8 +78,7 @@ create or replace function holdfast._check_starts(
     p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
     p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[], p_waiters text[]
 ) returns boolean
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_run record;

@@ -94,8 +94,7 @@ create or replace function holdfast._check_fork(
     p_run_id uuid, p_new_run_id uuid, p_retry boolean, p_input json, p_results json,
     p_version int
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_given('the run id', p_run_id is not null);
@@ -144,8 +143,7 @@ end $$;
 -- Return the details of an event that a worker can read; raises HF002 for others. Called by
 -- _copy_log.
 create or replace function holdfast._readable(p_event_type text, p_details json) returns json
-language plpgsql
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if holdfast._is_unreadable(p_event_type, p_details) then

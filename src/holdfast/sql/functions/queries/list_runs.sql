@@ -92,8 +92,7 @@ end $$;
 -- Return true if a JSON text contains another as jsonb does; false for one that jsonb cannot hold:
 -- a run that was started with it must not hide all others. Called by _matching_runs.
 create or replace function holdfast._contains(p_value json, p_pattern jsonb) returns boolean
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     return p_value::jsonb @> p_pattern;

@@ -133,8 +133,7 @@ end $$;
 create or replace function holdfast._check_queue_times(
     p_name text, p_visibility_seconds float8, p_dedup_seconds float8, p_keep_seconds float8
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_flaw text;

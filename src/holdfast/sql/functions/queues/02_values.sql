@@ -42,8 +42,7 @@ end $$;
 -- limits that those of json do not have. Called by _check_message_change, _check_receive,
 -- _send_event, receive_messages and return_messages.
 create or replace function holdfast._is_searchable(p_value json) returns boolean
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     return p_value::jsonb is not null;
@@ -57,8 +56,7 @@ create or replace function holdfast._check_messages(
     p_payloads json[], p_delays float8[], p_groups text[], p_dedup_ids text[], p_priorities int[],
     p_headers json[]
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_one record;
@@ -92,8 +90,7 @@ end $$;
 -- send_messages and change_message.
 create or replace function holdfast._delay(p_now timestamptz, p_delay float8, p_due_at bigint)
 returns float8
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if p_due_at is null then

@@ -204,8 +204,7 @@ end $$;
 create or replace function holdfast._check_message_change(
     p_queue holdfast.queues, p_payload json, p_delay float8, p_priority int
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_payloads json[] := array[coalesce(p_payload, 'null')];

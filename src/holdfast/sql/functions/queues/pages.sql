@@ -91,8 +91,7 @@ end $$;
 -- Return the place of a message, as message_page gave it. Refuses another one (22023). Called by
 -- message_page.
 create or replace function holdfast._check_place(p_after text[]) returns text[]
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform p_after[1]::boolean, p_after[2]::smallint, p_after[5]::bigint,

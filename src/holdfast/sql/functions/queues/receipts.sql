@@ -78,8 +78,7 @@ end $$;
 create or replace function holdfast._receipts(
     p_receipts text[], out queue_ids int[], out delivery_ids uuid[], out places int[]
 )
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_receipt text;

@@ -204,8 +204,7 @@ create or replace function holdfast._check_receive(
     p_queue text, p_fifo boolean, p_has_filters boolean, p_limit int, p_visibility_seconds float8,
     p_contains json, p_per_group int
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_flaw text;
@@ -240,8 +239,7 @@ end $$;
 -- Return moments as microseconds since 1970; null for a null or for an infinite moment. Called by
 -- receive_messages.
 create or replace function holdfast._all_micros(p_ats timestamptz[]) returns bigint[]
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     if p_ats is null then

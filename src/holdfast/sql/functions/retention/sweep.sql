@@ -44,8 +44,7 @@ end $$;
 -- Refuse a batch of a size that is not allowed. Called by sweep_runs, lease_due_runs, export_runs
 -- and delete_archived.
 create or replace function holdfast._check_sweep(p_limit int, p_rows int) returns void
-language plpgsql
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_given('the number of runs', p_limit is not null);

@@ -86,8 +86,7 @@ end $$;
 -- allowed (22023). Locks nothing. Called by _rules_of and declare_start_rules.
 create or replace function holdfast._merge_rules(p_rules holdfast.start_rules, p_changes json)
 returns holdfast.start_rules
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_rules holdfast.start_rules := p_rules;

@@ -163,8 +163,7 @@ $$;
 create or replace function holdfast._refuse_start(
     p_name text, p_refused text, p_run_id uuid, p_until bigint
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_why text := holdfast._refusal(p_name, p_refused, p_run_id, holdfast._moment(p_until));

@@ -3,8 +3,7 @@
 -- Refuse a schedule that has a value which is not allowed (22004, 22023). Whether its expression
 -- and its time zone mean anything, only a scheduler knows. Called by all that write definitions.
 create or replace function holdfast._check_schedule(p_new holdfast.schedules) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_schedule_name(p_new.name);
@@ -42,8 +41,7 @@ end $$;
 -- Refuse a target that cannot be started (22004, 22023). Called by _check_schedule.
 create or replace function holdfast._check_schedule_target(p_new holdfast.schedules)
 returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_given('a kind', p_new.kind is not null);
@@ -68,8 +66,7 @@ end $$;
 
 -- Refuse names that no schedule can have (22004, 22023). Called by _check_schedule.
 create or replace function holdfast._check_schedule_name(p_name text) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_given('the name of a schedule', p_name is not null);

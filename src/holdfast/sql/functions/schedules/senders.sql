@@ -4,8 +4,7 @@
 -- policy of overlap other than `allow` included: nothing runs that could overlap. Locks nothing.
 -- Called by _check_schedule_target.
 create or replace function holdfast._check_sender(p_new holdfast.schedules) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_does text := case p_new.kind when 'topic' then 'publishes to a topic'

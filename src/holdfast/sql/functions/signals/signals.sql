@@ -70,8 +70,7 @@ return (p_run_id is not null and holdfast._is_name(p_name) and holdfast._is_legi
 create or replace function holdfast._check_signals(
     p_run_ids uuid[], p_names text[], p_payloads json[], p_signal_ids text[], p_reply_tos text[]
 ) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 declare
     v_signal record;

@@ -6,8 +6,7 @@
 -- Refuse what is not a topic (22023), and a null (22004). Called by publish, list_subscriptions,
 -- count_subscriptions, _check_sender and declare_alerts.
 create or replace function holdfast._check_topic(p_topic text) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_given('the topic', p_topic is not null);
@@ -22,8 +21,7 @@ end $$;
 
 -- Refuse what is not a pattern (22023), and a null (22004). Called by _check_subscription.
 create or replace function holdfast._check_pattern(p_pattern text) returns void
-language plpgsql stable
-reset plan_cache_mode reset enable_seqscan
+language plpgsql immutable
 as $$
 begin
     perform holdfast._check_given('the pattern', p_pattern is not null);
