@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
-
 from holdfast.codec import is_sealed, seal_label
 from holdfast.payloads.compression import Zlib
 from holdfast.payloads.encoding import Payloads
 from holdfast.payloads.large import LargePayloads, large_payloads_of
-
-_read: Final = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_write: Final = msgspec.json.Encoder().encode
 
 
 class _Readable(Payloads):
@@ -23,16 +18,7 @@ class _Readable(Payloads):
         self.hides, self.seals = False, large is not None
 
     def _seal(self, text: str) -> str:
-        """Return the text itself."""
         return text
-
-    def _open_error(self, data: bytes, whole: bytes) -> bytes:
-        opened = self._open(whole)
-        if opened.startswith(b"{"):
-            return opened
-        fields = _read(data)  # its message says with which key it is encrypted
-        del fields["data"]
-        return _write(fields)
 
     def _unseal(self, data: bytes) -> bytes:
         opened = super()._unseal(data)

@@ -62,12 +62,6 @@ begin
     v_new.match_key := holdfast._match_key(v_new.match);
     v_new.created_at := p_now;
     v_new.path := v_new.pattern || '.';
-    v_new.run_id := null;
-    v_new.signal := null;
-    v_new.app := null;
-    v_new.heard_at := null;
-    v_new.paused_at := null;
-    v_new.paused_by := null;
     if v_new.kind = 'url' then
         v_new.allow_inner := coalesce(v_new.allow_inner, false);
     end if;
