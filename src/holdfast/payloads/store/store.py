@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from holdfast.payloads.encoding import Payloads
 from holdfast.payloads.store.activities import PayloadActivities
 from holdfast.payloads.store.flows import PayloadFlows
-from holdfast.payloads.store.forks import PayloadForks
 from holdfast.payloads.store.limits import PayloadLimits
 from holdfast.payloads.store.listening import PayloadListening
 from holdfast.payloads.store.messages import PayloadMessages
 from holdfast.payloads.store.queries import PayloadQueries
 from holdfast.payloads.store.starts import PayloadStarts
 from holdfast.payloads.store.streams import PayloadStreams
-from holdfast.payloads.store.webhooks import PayloadWebhooks
 from holdfast.payloads.store.work import PayloadWork
 from holdfast.store.port import Store
 from holdfast.store.port.readable import readable_methods
@@ -26,11 +24,9 @@ _ONLY_SEALED: Final = ("start_runs", "start_flows", "signal_runs")  # with nothi
 
 class PayloadStore(
     PayloadStarts,
-    PayloadForks,
     PayloadFlows,
     PayloadLimits,
     PayloadMessages,
-    PayloadWebhooks,
     PayloadWork,
     PayloadActivities,
     PayloadStreams,
