@@ -8,10 +8,9 @@ from uuid import UUID
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.flows.deletes import delete_flow
 from holdfast.store.memory.flows.ends import end_tasks
-from holdfast.store.memory.flows.forks import fork_flow
 from holdfast.store.memory.flows.inputs import known_key, task_input
 from holdfast.store.memory.flows.progress import Progress
-from holdfast.store.memory.flows.retries import retry_flow
+from holdfast.store.memory.flows.retries import fork_flow, retry_flow
 from holdfast.store.memory.flows.shapes import ensure_shape, find_shape, list_shapes
 from holdfast.store.memory.flows.starts import run_as_flow, start_flows
 from holdfast.store.memory.flows.states import open_tasks, steps_of

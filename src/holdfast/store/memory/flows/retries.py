@@ -1,7 +1,8 @@
-"""Retries of runs of flows: new runs that begin with what others have, as forks do."""
+"""Retries and forks of runs of flows: new runs that begin with what others have."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
 from uuid import UUID
 
@@ -13,13 +14,16 @@ from holdfast.store.memory import details
 from holdfast.store.memory.children import successor
 from holdfast.store.memory.flows.cascade import advance
 from holdfast.store.memory.flows.inputs import known_key
+from holdfast.store.memory.flows.judging import json_type
 from holdfast.store.memory.flows.progress import Progress
 from holdfast.store.memory.flows.rows import Place, known_step, step_row
 from holdfast.store.memory.flows.starts import check_input, insert_flow
 from holdfast.store.memory.large_payloads import share_payloads
+from holdfast.store.memory.payloads import check_json
 from holdfast.store.memory.rows import END, RunRow, ShapeRow, StepRow
 from holdfast.store.memory.tables import Tables
-from holdfast.types import Event, FlowFork, FlowRetry, NewRun, Notice
+from holdfast.types import Event, FlowFork, FlowForking, FlowRetry, NewRun, Notice
+from holdfast.values.texts import check_text
 
 
 def retry_flow(
@@ -29,12 +33,9 @@ def retry_flow(
 
     What a run has whose shape was replaced since is not used.
     """
-    origin = tables.runs.get(run_id)
-    if origin is not None and not origin.is_flow:
-        raise InvalidInput(f"run {run_id} is not one of a flow: retry it with fork_run")
+    origin, shape = _find(tables, run_id, "retry it with fork_run")
     if new_run_id in tables.runs:
         return "exists", []
-    shape = None if origin is None else tables.shapes.get(origin.handler)
     if origin is None or shape is None:
         return "missing", []
     if origin.status == "running" or (origin.status == "completed" and from_step is None):
@@ -42,10 +43,53 @@ def retry_flow(
     if from_step is not None and from_step not in shape.steps:
         return "unknown_step", []
     fork = FlowFork(run_id=run_id, new_run_id=new_run_id, from_step=from_step)
-    return "started", continue_flow(tables, now, origin, shape, fork)
+    return "started", _continue(tables, now, origin, shape, fork)
 
 
-def continue_flow(
+def fork_flow(tables: Tables, now: int, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
+    """Start a new run that begins with what another has; see `FlowStore.fork_flow`."""
+    _check(fork)
+    origin, shape = _find(tables, fork.run_id, "fork it with fork_run")
+    if fork.new_run_id in tables.runs:
+        return "exists", []
+    if origin is None or shape is None:
+        return "missing", []
+    named = fork.results.keys() | ({fork.from_step} - {None})
+    if not named <= shape.steps.keys():
+        return "unknown_key", []
+    _check_results(shape, fork)
+    return "forked", _continue(tables, now, origin, shape, fork)
+
+
+def _find(tables: Tables, run_id: UUID, way_out: str) -> tuple[RunRow | None, ShapeRow | None]:
+    """Return a run and its shape, as far as they exist. Raises InvalidInput for a workflow's."""
+    origin = tables.runs.get(run_id)
+    if origin is not None and not origin.is_flow:
+        raise InvalidInput(f"run {run_id} is not one of a flow: {way_out}")
+    return origin, None if origin is None else tables.shapes.get(origin.handler)
+
+
+def _check(fork: FlowFork) -> None:
+    """Raise InvalidInput if a fork has a value that is not allowed."""
+    if fork.input is not None:
+        check_json("input", fork.input)
+    for slug, text in fork.results.items():
+        check_text("step", slug)
+        check_json("result", text)
+
+
+def _check_results(shape: ShapeRow, fork: FlowFork) -> None:
+    """Raise InvalidInput if the result of a map is not an array."""
+    for slug, text in sorted(fork.results.items()):
+        found = json_type(json.loads(text))
+        if shape.steps[slug].kind == "map" and found != "array":
+            raise InvalidInput(
+                f"step {slug} is a map: its result is an array of the results of its elements, "
+                f"not {found}"
+            )
+
+
+def _continue(
     tables: Tables, now: int, origin: RunRow, shape: ShapeRow, fork: FlowFork
 ) -> list[Notice]:
     """Start a new run that begins with what another has, and continue it.
@@ -57,7 +101,7 @@ def continue_flow(
     if fork.input is not None:
         new = msgspec.structs.replace(new, input=fork.input)
     check_input(shape, new)  # the shape may have been replaced
-    is_kept = fork.input is None and not _is_replaced(origin, shape)
+    is_kept = fork.input is None and shape.of_runs_from(origin.created_at) is shape
     again = _steps_again(tables, shape, fork, is_kept=is_kept)
     _start(tables, now, origin, new)
     if is_kept:
@@ -68,10 +112,6 @@ def continue_flow(
     return _resume(tables, now, fork.new_run_id, shape, again)
 
 
-def _is_replaced(origin: RunRow, shape: ShapeRow) -> bool:
-    return shape.of_runs_from(origin.created_at) is not shape
-
-
 def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bool) -> set[str]:
     """Return the steps that run again: those that have not ended well, and all after them.
 
@@ -79,7 +119,11 @@ def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bo
     all that depends on it are not among them, unless a given result stands between.
     """
     given = fork.results.keys()
-    found = {slug: _known(tables, fork.run_id, slug) for slug in shape.steps if slug not in given}
+    found = {
+        slug: known_step(tables, (fork.run_id, slug)) or StepRow()
+        for slug in shape.steps
+        if slug not in given
+    }
     first = {
         slug
         for slug, step in found.items()
@@ -93,10 +137,6 @@ def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bo
     }
     stops = given | {step.slug for step in shape.shape.steps if step.trigger_rule != "none_failed"}
     return again - _with_dependents(shape, cascading, without=stops) - given - {END}
-
-
-def _known(tables: Tables, run_id: UUID, slug: str) -> StepRow:
-    return known_step(tables, (run_id, slug)) or StepRow()
 
 
 def _cascades(shape: ShapeRow, slug: str, step: StepRow) -> bool:
