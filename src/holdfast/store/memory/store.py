@@ -36,7 +36,6 @@ from holdfast.store.memory.start_rules import MemoryStartRules
 from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.stats import MemoryStats
 from holdfast.store.memory.streams import MemoryStreams
-from holdfast.store.memory.sweeps import MemorySweeps
 from holdfast.store.memory.topics import MemoryTopics
 from holdfast.store.memory.traces import MemoryTraces
 from holdfast.store.memory.transactions import MemoryTransactions
@@ -71,7 +70,6 @@ class MemoryStore(
     MemoryWorkers,
     MemoryStreams,
     MemoryStats,
-    MemorySweeps,
     MemoryShards,
     MemoryTraces,
     MemoryTransactions,

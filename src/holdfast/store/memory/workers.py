@@ -15,6 +15,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.errors import InvalidInput
 from holdfast.store.memory.alerts import is_due
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.clock_steps import watch_clock
@@ -29,6 +30,7 @@ from holdfast.types.work import SILENT_SECONDS
 _RIVAL = 3_000_000  # µs; a worker heard within this time may want back the runs that it suspended
 _COUNT_LIMIT: Final = 1_000
 _SOON: Final = 10_000_000  # µs
+_LONGEST_SWEEP: Final = 86_400  # seconds
 
 
 class MemoryWorkers(Part):
@@ -139,6 +141,35 @@ class MemoryWorkers(Part):
                 for (queue, handler), count in sorted(tasks.items())
                 if (queue, handler) not in served
             ]
+
+    async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
+        if not 0 < seconds <= _LONGEST_SWEEP:
+            raise InvalidInput(
+                f"a sweep lasts between 0 and {_LONGEST_SWEEP} seconds, not {seconds:g}"
+            )
+        async with self._transaction() as (tables, now):
+            hear(tables, now, info, 0)
+            tables.sweeps_end[info.worker_id] = now + to_micros(seconds)
+
+    async def next_due(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> tuple[int, int | None]:
+        async with self._transaction() as (tables, now):
+            moments = [
+                task.visible_at
+                for task in tables.tasks.values()
+                if task.worker is None
+                and task.queue in queues
+                and task.handler in handlers
+                and task.visible_at < NEVER
+                and not tables.is_paused(task)
+            ]
+            moments += [
+                at
+                for each, at in tables.sweeps_end.items()
+                if each != worker_id and each in tables.workers
+            ]
+            return now, min(moments, default=None)
 
 
 def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:

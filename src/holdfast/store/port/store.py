@@ -32,7 +32,6 @@ from holdfast.store.port.start_rules import StartRuleStore
 from holdfast.store.port.starts import StartStore
 from holdfast.store.port.stats import StatsStore
 from holdfast.store.port.streams import StreamStore
-from holdfast.store.port.sweeps import SweepStore
 from holdfast.store.port.topics import TopicStore
 from holdfast.store.port.traces import TraceStore
 from holdfast.store.port.transactions import TransactionStore
@@ -63,7 +62,6 @@ class Store(
     WorkerStore,
     StreamStore,
     StatsStore,
-    SweepStore,
     ShardStore,
     TraceStore,
     TransactionStore,

@@ -11,7 +11,10 @@ from holdfast.types.work import SILENT_SECONDS
 
 
 class WorkerStore(Protocol):
-    """Signs workers on, renews their leases, and removes those that are gone."""
+    """Signs workers on, renews their leases, and removes those that are gone.
+
+    A sweep is a worker that works for a limited time.
+    """
 
     async def heartbeat(
         self,
@@ -73,5 +76,26 @@ class WorkerStore(Protocol):
 
         A worker that was not heard for `silent_seconds` counts as dead; with None all that are
         signed on count as live.
+        """
+        ...
+
+    @readable
+    async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
+        """Sign on a worker that will have ended after so many seconds.
+
+        If it is silent after that, `reap_workers` removes it for any observer: where there are only
+        sweeps, none lives long enough to judge silence. Raises InvalidInput for 0 seconds or less,
+        and for more than a day.
+        """
+        ...
+
+    @readable
+    async def next_due(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> tuple[int, int | None]:
+        """Return the time, and when a free task of these comes due, None for never.
+
+        A moment that has passed means that work remains. The end of another sweep that is under way
+        counts too: if it was killed, its tasks come due by then.
         """
         ...

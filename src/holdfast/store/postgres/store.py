@@ -32,7 +32,6 @@ from holdfast.store.postgres.start_rules import PostgresStartRules
 from holdfast.store.postgres.starts import PostgresStarts
 from holdfast.store.postgres.stats import PostgresStats
 from holdfast.store.postgres.streams import PostgresStreams
-from holdfast.store.postgres.sweeps import PostgresSweeps
 from holdfast.store.postgres.topics import PostgresTopics
 from holdfast.store.postgres.traces import PostgresTraces
 from holdfast.store.postgres.transactions import PostgresTransactions
@@ -64,7 +63,6 @@ class PostgresParts(
     PostgresWorkers,
     PostgresStreams,
     PostgresStats,
-    PostgresSweeps,
     PostgresShards,
     PostgresTraces,
     PostgresTransactions,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
 
 import msgspec
 
@@ -13,6 +15,10 @@ from holdfast.store.postgres.stats import stats_arguments
 from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, Release, ThreadUse, WorkerInfo
 from holdfast.types.work import SILENT_SECONDS
 
+# The first arguments of what signs a worker on.
+_identity: Final = attrgetter(
+    *("worker_id", "hostname", "pid", "queues", "handlers", "concurrency", "holdfast_version")
+)
 _read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes", "shard")
 
 
@@ -29,7 +35,7 @@ class PostgresWorkers(Part):
     ) -> Heartbeat:
         row = await self._database.row(
             "heartbeat",
-            *identity(info),
+            *_identity(info),
             info.started_at or None,
             lease_seconds,
             *columns(leases, "run_id", "key", "lease_no", "log_length"),
@@ -42,12 +48,10 @@ class PostgresWorkers(Part):
             info.hints,
             info.listens,
         )
-        lost = _at(leases, row["lost"])
-        unread = _at(leases, row["news"])
         return Heartbeat(
             row["now"],
-            [(lease.run_id, lease.key) for lease in lost],
-            [lease.run_id for lease in unread],
+            [(lease.run_id, lease.key) for lease in _at(leases, row["lost"])],
+            [lease.run_id for lease in _at(leases, row["news"])],
             [(lease.run_id, lease.key) for lease in _at(leases, row["cancelled"])],
             row["duties"] or (),
         )
@@ -58,8 +62,7 @@ class PostgresWorkers(Part):
         found = await self._database.rows(
             "stray_leases",
             worker_id,
-            [lease.run_id for lease in leases],
-            [lease.key for lease in leases],
+            *columns(leases, "run_id", "key"),
             lease_seconds,
             since_seconds,
         )
@@ -94,6 +97,15 @@ class PostgresWorkers(Part):
         found = await self._database.rows("unserved", silent_seconds)
         return [(row["queue"], row["handler"], row["tasks"]) for row in found]
 
+    async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
+        await self._database.row("begin_sweep", *_identity(info), seconds, info.consumes)
+
+    async def next_due(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> tuple[int, int | None]:
+        row = await self._database.row("next_due", worker_id, queues, handlers)
+        return row["now"], row["next_due_at"]
+
 
 def _details(leases: Sequence[Lease]) -> list[str | None] | None:
     """Return the heartbeat details of activities; None if none has new ones."""
@@ -104,16 +116,3 @@ def _details(leases: Sequence[Lease]) -> list[str | None] | None:
 def _at(leases: Sequence[Lease], places: list[int] | None) -> list[Lease]:
     """Return the leases at positions, which count from 1."""
     return [leases[place - 1] for place in places or ()]
-
-
-def identity(info: WorkerInfo) -> tuple[object, ...]:
-    """Return the first arguments of what signs a worker on."""
-    return (
-        info.worker_id,
-        info.hostname,
-        info.pid,
-        info.queues,
-        info.handlers,
-        info.concurrency,
-        info.holdfast_version,
-    )
