@@ -50,9 +50,8 @@ _more = itemgetter("handler", "tail", "run_key", "headers", "first_claimed_at")
 class PostgresClaims(Part):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
-        self._watermarks: dict[
-            str, dict[tuple[str, ...], Watermark]
-        ] = {}  # by worker, then by handlers
+        # By worker, then by handlers.
+        self._watermarks: dict[str, dict[tuple[str, ...], Watermark]] = {}
 
     async def claim_tasks(
         self,
@@ -67,20 +66,56 @@ class PostgresClaims(Part):
         max_attempts: int = 5,
         seeks_leases: bool = False,
     ) -> Claims:
-        wanted = Claim(
-            worker_id=worker_id,
-            queues=queues,
-            handlers=handlers,
-            limit=limit,
-            lease_seconds=lease_seconds,
-            ahead_seconds=ahead_seconds,
-            sticky_seconds=sticky_seconds,
-            max_attempts=max_attempts,
-            seeks_leases=seeks_leases,
-        )
         of_worker = self._watermarks.setdefault(worker_id, {})
         watermark = of_worker.setdefault(tuple(handlers), Watermark())
-        return await claim(self._database, wanted, watermark)
+        usual = _EMPTY_PAGES * len(queues) * len(handlers)
+
+        async def search(look: Look, limit: int) -> tuple[list[asyncpg.Record], asyncpg.Record]:
+            """Claim what is due in a range; return the tasks, and the row about the whole claim."""
+            *found, whole = await self._database.rows(
+                "claim_tasks",
+                worker_id,
+                queues,
+                handlers,
+                limit,
+                lease_seconds,
+                ahead_seconds,
+                sticky_seconds,
+                max_attempts,
+                *(look.since, look.until, look.leased_since),
+                _HORIZON_SECONDS if watermark.is_cut else None,
+                *(True, True),  # details are returned as text; with the properties of runs
+            )
+            if whole["pages"] is not None:
+                watermark.paid(look, whole["now"], max(0, whole["pages"] - usual))
+            return found, whole
+
+        # What is due after the watermark, then, with room left, what was missed before it.
+        first, *others = watermark.looks(seeks_leases=seeks_leases)
+        found, whole = await search(first, limit)
+        notices, suspects = await self._fail_poisoned(whole, max_attempts), [whole["suspects"]]
+        now, next_due_at, wanting = whole["now"], whole["next_due_at"], len(found) < limit
+        watermark.advance(now, whole["watermark"], wanting=wanting)
+        watermark.searched(first, full=not wanting)
+        for look in others if wanting else ():
+            left, part = await search(look, limit - len(found))
+            found += left
+            watermark.searched(look, full=len(found) >= limit)
+            notices += await self._fail_poisoned(part, max_attempts)
+            suspects.append(part["suspects"])
+        again = watermark.again_after(first)
+        if wanting and again is not None:  # for the tasks that it passed over
+            next_due_at = now + again if next_due_at is None else min(next_due_at, now + again)
+        tasks, limited = [*map(claimed_task, found)], bool(whole["limited"])
+        suspected = next((flag for flag in (True, False) if flag in suspects), None)
+        return Claims(now, tasks, next_due_at, notices, limited=limited, suspects=suspected)
+
+    async def _fail_poisoned(self, whole: asyncpg.Record, max_attempts: int) -> list[Notice]:
+        """Fail the runs that a claim did not lease because they have lost too many workers."""
+        if whole["poisoned"] is None:
+            return []
+        row = await self._database.row("fail_poisoned", whole["poisoned"], max_attempts)
+        return read_notices(row[0])
 
     async def release_tasks(self, worker_id: str, releases: Sequence[Release]) -> list[Notice]:
         queues = await self._database.rows(
@@ -95,92 +130,10 @@ class PostgresClaims(Part):
         await self._database.row("remove_worker", worker_id)
 
 
-class Claim(msgspec.Struct, frozen=True):
-    """What a worker asks for."""
-
-    worker_id: str
-    queues: Sequence[str]
-    handlers: Sequence[str]
-    limit: int
-    lease_seconds: float
-    ahead_seconds: float
-    sticky_seconds: float
-    max_attempts: int
-    seeks_leases: bool = False
-
-
-async def claim(database: Database, wanted: Claim, watermark: Watermark) -> Claims:
-    """Lease due tasks: those after the watermark, then, with room left, missed ones before it."""
-    first, *others = watermark.looks(seeks_leases=wanted.seeks_leases)
-    found, whole = await _look(database, wanted, watermark, first, wanted.limit)
-    notices, suspects = await _fail_poisoned(database, wanted, whole), [whole["suspects"]]
-    now, next_due_at, wanting = whole["now"], whole["next_due_at"], len(found) < wanted.limit
-    watermark.advance(now, whole["watermark"], wanting=wanting)
-    watermark.searched(first, full=not wanting)
-    for look in others if wanting else ():
-        left, part = await _look(database, wanted, watermark, look, wanted.limit - len(found))
-        found += left
-        watermark.searched(look, full=len(found) >= wanted.limit)
-        notices += await _fail_poisoned(database, wanted, part)
-        suspects.append(part["suspects"])
-    again = watermark.again_after(first)
-    if wanting and again is not None:  # for the tasks that it passed over
-        next_due_at = now + again if next_due_at is None else min(next_due_at, now + again)
-    tasks = [claimed_task(row) for row in found]
-    return Claims(
-        now,
-        tasks,
-        next_due_at,
-        notices,
-        limited=bool(whole["limited"]),
-        suspects=_any_found(suspects),
-    )
-
-
-def _any_found(suspects: list[bool | None]) -> bool | None:
-    """Return what several searches found of suspects, None if none of them searched."""
-    return next((found for found in (True, False) if found in suspects), None)
-
-
-async def _look(
-    database: Database, wanted: Claim, watermark: Watermark, look: Look, limit: int
-) -> tuple[list[asyncpg.Record], asyncpg.Record]:
-    """Claim what is due in a range; return the tasks, and the row about the whole claim."""
-    *found, whole = await database.rows(
-        "claim_tasks",
-        wanted.worker_id,
-        wanted.queues,
-        wanted.handlers,
-        limit,
-        wanted.lease_seconds,
-        wanted.ahead_seconds,
-        wanted.sticky_seconds,
-        wanted.max_attempts,
-        look.since,
-        look.until,
-        look.leased_since,
-        _HORIZON_SECONDS if watermark.is_cut else None,
-        True,  # details are returned as text
-        True,  # with the properties of runs
-    )
-    if whole["pages"] is not None:
-        usual = _EMPTY_PAGES * len(wanted.queues) * len(wanted.handlers)
-        watermark.paid(look, whole["now"], max(0, whole["pages"] - usual))
-    return found, whole
-
-
-async def _fail_poisoned(database: Database, wanted: Claim, whole: asyncpg.Record) -> list[Notice]:
-    """Fail the runs that a claim did not lease because they have lost too many workers."""
-    if whole["poisoned"] is None:
-        return []
-    row = await database.row("fail_poisoned", whole["poisoned"], wanted.max_attempts)
-    return read_notices(row[0])
-
-
 def claimed_task(row: asyncpg.Record) -> ClaimedTask:
-    """Return the task of a row."""
     handler, tail, run_key, headers, first_claimed_at = _more(row)
-    last = () if tail is None else _tail(tail), run_key, read_headers(headers), first_claimed_at
+    events = () if tail is None else [Event(*event) for event in _decode_tail(tail)]
+    last = events, run_key, read_headers(headers), first_claimed_at
     fields: tuple[Any, ...] = (*_task(row), *_name_and_version(handler), *_turn(row), *last)
     return ClaimedTask(*fields)
 
@@ -189,10 +142,6 @@ def claimed_task(row: asyncpg.Record) -> ClaimedTask:
 def _name_and_version(handler: str) -> tuple[str, int]:
     name, _, version = handler.rpartition("@")
     return name, int(version.partition("+")[0])  # of a pinned run its build follows
-
-
-def _tail(text: str) -> list[Event]:
-    return [Event(*event) for event in _decode_tail(text)]
 
 
 class Look(msgspec.Struct, frozen=True):
