@@ -8,12 +8,13 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.events import TOLD_BY_RUN
 from holdfast.store.port.run_lines import (
     EventFields,
     RunFields,
     RunLine,
     StepFields,
+    event_fields,
+    json_raw,
     json_text,
     json_text_or_none,
     read_line,
@@ -84,9 +85,9 @@ def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None)
         RunFields,
         run,
         name=run.full_name,
-        input=_raw(run.input),
-        output=_raw(run.output),
-        error=_raw(run.error),
+        input=json_raw(run.input),
+        output=json_raw(run.output),
+        error=json_raw(run.error),
         headers=None if run.headers is None else dict(run.headers),
         created_at=to_datetime(run.created_at),
         started_at=maybe_datetime(run.started_at),
@@ -101,18 +102,9 @@ def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None)
         has_output=run.output is not None,
         retention_seconds=run.retention_seconds,
         attributes=dict(run.attributes),
-        events=[_fields(event) for event in log],
+        events=list(map(event_fields, log)),
     )
     return msgspec.json.encode(line).decode()
-
-
-def _fields(event: Event) -> EventFields:
-    details = None if event.type in TOLD_BY_RUN else event.details
-    return EventFields(event.type, to_datetime(event.at), event.key, _raw(details))
-
-
-def _raw(text: str | None) -> msgspec.Raw:
-    return msgspec.Raw(b"null" if text is None else text.encode())
 
 
 def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:

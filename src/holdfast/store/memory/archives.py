@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import raw
 from holdfast.errors import InvalidInput
 from holdfast.store.memory.clock import to_micros as seconds_to_micros
 from holdfast.store.memory.database import Part
@@ -19,26 +17,19 @@ from holdfast.store.memory.rows import EventRow, Parent, RunRow, StepRow
 from holdfast.store.memory.streams import restore_streams, streams_of
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port.run_lines import (
+    ElementFields,
     RunFields,
     RunLine,
+    StepFields,
+    event_fields,
+    json_raw,
     json_text,
     json_text_or_none,
     read_line,
 )
 from holdfast.types import Event, ExportedRuns, LeasedRun, LeasedRuns, NewRun, Restoring
 from holdfast.values.composing import compose
-from holdfast.values.moments import maybe_datetime, maybe_micros, to_micros
-
-_STEP_FIELDS: Final = (
-    "status",
-    "deps_done",
-    "initial_tasks",
-    "remaining_tasks",
-    "skip_reason",
-    "attempts",
-    "worker",
-    "failed_tasks",
-)
+from holdfast.values.moments import maybe_datetime, maybe_micros, to_datetime, to_micros
 
 
 class MemoryArchives(Part):
@@ -127,83 +118,62 @@ def _line(tables: Tables, run_id: UUID) -> str:
     """Return all that a run is, as the database writes it."""
     row = tables.runs[run_id]
     new, parent = row.new, row.parent
-    run = {
-        "run_id": run_id,
-        "kind": new.kind,
-        "name": new.name,
-        "version": new.version,
-        "key": new.key,
-        "queue": row.queue,
-        "priority": row.priority,
-        "status": row.status,
-        "input": raw(new.input),
-        "output": raw(row.output),
-        "error": raw(row.error),
-        "parent_run_id": None if parent is None else parent.run_id,
-        "parent_key": None if parent is None else parent.key,
-        "parent_close": None if parent is None else parent.close,
-        "tags": new.tags,
-        "headers": new.headers,
-        "created_at": maybe_datetime(row.created_at),
-        "started_at": maybe_datetime(row.started_at),
-        "due_at": maybe_datetime(row.due_at),
-        "clock_at": maybe_datetime(row.clock_at),
-        "build": row.build,
-        "completed_at": maybe_datetime(row.completed_at),
-        "deadline_at": maybe_datetime(row.deadline_at),
-    }
-    line: dict[str, object] = {
-        "run": run,
-        "has_output": row.output is not None,
-        "retention_seconds": new.retention_seconds,
-        "events": [_event(idx, entry.event) for idx, entry in enumerate(tables.logs[run_id])],
-    }
-    if new.attributes:
-        line["attributes"] = new.attributes
-    line |= streams_of(tables, run_id)
+    fields = compose(
+        RunFields,
+        row,
+        new,
+        input=json_raw(new.input),
+        output=json_raw(row.output),
+        error=json_raw(row.error),
+        parent_run_id=None if parent is None else parent.run_id,
+        parent_key=None if parent is None else parent.key,
+        parent_close=None if parent is None else parent.close,
+        created_at=to_datetime(row.created_at),
+        started_at=maybe_datetime(row.started_at),
+        due_at=maybe_datetime(row.due_at),
+        clock_at=maybe_datetime(row.clock_at),
+        completed_at=maybe_datetime(row.completed_at),
+        deadline_at=maybe_datetime(row.deadline_at),
+    )
+    line = RunLine(
+        run=fields,
+        has_output=row.output is not None,
+        retention_seconds=new.retention_seconds,
+        attributes=dict(new.attributes),
+        events=[event_fields(entry.event, idx) for idx, entry in enumerate(tables.logs[run_id])],
+    )
+    line.streams, line.chunks = streams_of(tables, run_id)
     if row.is_flow:
         if row.handler in tables.shapes:
-            line["shape"] = shape_had(tables, run_id).shape
+            line.shape = shape_had(tables, run_id).shape
         steps = tables.steps.get(run_id, {})
-        line["states"] = [_state(slug, step) for slug, step in sorted(steps.items())]
-        line["elements"] = _elements(tables, run_id)
+        line.states = [_state(slug, step) for slug, step in sorted(steps.items())]
+        line.elements = _elements(tables, run_id)
     return msgspec.json.encode(line).decode()
 
 
-def _elements(tables: Tables, run_id: UUID) -> list[dict[str, object]]:
+def _elements(tables: Tables, run_id: UUID) -> list[ElementFields]:
     return [
-        {
-            "step_slug": slug,
-            "task_index": index,
-            "output": raw(output),
-            "error": raw(tables.failed.get((of, slug), {}).get(index)),
-        }
+        ElementFields(
+            slug, index, json_raw(output), json_raw(tables.failed.get((of, slug), {}).get(index))
+        )
         for (of, slug), outputs in tables.elements.items()
         if of == run_id
         for index, output in outputs.items()
     ]
 
 
-def _event(idx: int, event: Event) -> dict[str, object]:
-    return {
-        "idx": idx,
-        "event_type": event.type,
-        "key": event.key,
-        "details": raw(event.details),
-        "at": maybe_datetime(event.at),
-    }
-
-
-def _state(slug: str, step: StepRow) -> dict[str, object]:
-    return {
-        "step_slug": slug,
-        **{name: getattr(step, name) for name in _STEP_FIELDS},
-        "has_output": step.output is not None,
-        "output": raw(step.output),
-        "error": raw(step.error),
-        "started_at": maybe_datetime(step.started_at),
-        "ended_at": maybe_datetime(step.ended_at),
-    }
+def _state(slug: str, step: StepRow) -> StepFields:
+    return compose(
+        StepFields,
+        step,
+        step_slug=slug,
+        has_output=step.output is not None,
+        output=json_raw(step.output),
+        error=json_raw(step.error),
+        started_at=maybe_datetime(step.started_at),
+        ended_at=maybe_datetime(step.ended_at),
+    )
 
 
 def _run_row(run: RunFields, line: RunLine) -> RunRow:
@@ -236,9 +206,9 @@ def _run_row(run: RunFields, line: RunLine) -> RunRow:
 
 def _restore_steps(tables: Tables, run_id: UUID, line: RunLine) -> None:
     for state in line.states:
-        fields = {name: getattr(state, name) for name in _STEP_FIELDS}
-        tables.steps[run_id][state.step_slug] = StepRow(
-            **fields,
+        tables.steps[run_id][state.step_slug] = compose(
+            StepRow,
+            state,
             output=json_text(state.output) if state.has_output else None,
             error=json_text_or_none(state.error),
             started_at=maybe_micros(state.started_at),

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import MAX_DEPTH, raw
+from holdfast.codec import MAX_DEPTH
 from holdfast.events import ACTIVITY_COMPLETED, ACTIVITY_FAILED, STEP_ENDS, read_stream_written
 from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
@@ -18,7 +18,7 @@ from holdfast.store.memory.payloads import check_json
 from holdfast.store.memory.rows import StreamRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.port import stream_topic
-from holdfast.store.port.run_lines import RunLine, json_text
+from holdfast.store.port.run_lines import ChunkFields, RunLine, StreamFields, json_raw, json_text
 from holdfast.types import (
     LOG_STREAM,
     MOST_STREAMS,
@@ -35,6 +35,7 @@ from holdfast.types import (
     WrittenChunks,
     WrittenLogs,
 )
+from holdfast.values.composing import compose
 
 _CODE: Final = Writer("", 0, 0)
 _LEVELS: Final = MAX_DEPTH + 1  # the values of a chunk stand in an array
@@ -115,23 +116,14 @@ def continue_streams(tables: Tables, run_id: UUID, new_run_id: UUID) -> None:
             tables.streams[new_run_id][name] = StreamRow(base=row.items, items=row.items)
 
 
-def streams_of(tables: Tables, run_id: UUID) -> dict[str, object]:
+def streams_of(tables: Tables, run_id: UUID) -> tuple[list[StreamFields], list[ChunkFields]]:
     """Return what the line of an archived run has of its streams."""
     found = sorted(tables.streams.get(run_id, {}).items())
-    chunks = [
-        {
-            "name": name,
-            "last_offset": each.last_offset,
-            "count": each.count,
-            **msgspec.structs.asdict(each.writer),
-            "closes": each.closes,
-            "items": raw(each.items),
-        }
+    return [StreamFields(name, row.base) for name, row in found], [
+        compose(ChunkFields, each, each.writer, name=name, items=json_raw(each.items))
         for name, row in found
         for each in row.chunks
     ]
-    streams = [{"name": name, "base": row.base} for name, row in found]
-    return {"streams": streams, "chunks": chunks} if found else {}
 
 
 def restore_streams(tables: Tables, run_id: UUID, lines: Sequence[RunLine]) -> None:

@@ -12,7 +12,9 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.types import AttributeValue, FlowShape, RunKind, SkipReason, Status, StepStatus
+from holdfast.events import TOLD_BY_RUN
+from holdfast.types import AttributeValue, Event, FlowShape, RunKind, SkipReason, Status, StepStatus
+from holdfast.values.moments import to_datetime
 
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -47,12 +49,13 @@ class RunFields(msgspec.Struct):
 
 
 class EventFields(msgspec.Struct):
-    """A row of `events`."""
+    """A row of `events`; `idx` is its place in the log."""
 
     event_type: str
     at: datetime
     key: str | None = None
     details: msgspec.Raw = _NULL
+    idx: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class StepFields(msgspec.Struct):
@@ -119,6 +122,17 @@ class RunLine(msgspec.Struct):
 
 
 read_line: Final = msgspec.json.Decoder(RunLine).decode
+
+
+def event_fields(event: Event, idx: int | msgspec.UnsetType = msgspec.UNSET) -> EventFields:
+    """Return an entry of a log as a line has it: without what the row of its run has."""
+    details = None if event.type in TOLD_BY_RUN else event.details
+    return EventFields(event.type, to_datetime(event.at), event.key, json_raw(details), idx)
+
+
+def json_raw(text: str | None) -> msgspec.Raw:
+    """Return JSON text as a value of a line; None as null."""
+    return _NULL if text is None else msgspec.Raw(text.encode())
 
 
 def json_text(value: msgspec.Raw) -> str:

@@ -336,7 +336,7 @@ begin
     insert into holdfast.replaced_shapes (handler, replaced_at, shape)
     select f.handler, v_run.created_at + interval '1 microsecond', l.shape
     from holdfast.flows f
-    cross join lateral (select (p_lines[1] -> 'shape')::jsonb as shape) as l
+    cross join lateral (select nullif((p_lines[1] -> 'shape')::jsonb, 'null') as shape) as l
     where f.handler = v_run.name || '@' || v_run.version
         and l.shape <> holdfast._shape_had(f.handler, v_run.created_at)
     on conflict do nothing;
