@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 from uuid import UUID
 
-from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.database import Part, columns
 from holdfast.types import ExportedRuns, LeasedRun, LeasedRuns, Restoring
 
 _PATIENCE: Final = 3  # these calls read and write more than others
@@ -45,8 +45,7 @@ class PostgresArchives(Part):
     ) -> tuple[int, list[UUID]]:
         [row] = await self._database.rows(
             "delete_archived",
-            [run.run_id for run in runs],
-            [run.completed_at for run in runs],
+            *columns(runs, "run_id", "completed_at"),
             rows,
             [run.labels for run in runs],
             patience=_PATIENCE,

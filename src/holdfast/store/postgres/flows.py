@@ -32,6 +32,7 @@ from holdfast.types import (
 )
 
 _NOBODY = Taker(0, (), (), 0.0)
+_read_deleted = reader(DeletedFlow, "notices", name="flow_slug")
 _read_flow = reader(FlowInfo, name="flow_slug")
 _read_step = reader(FlowStepState, "deps", step="step_slug", kind="step_type")
 _read_tasks = reader(OpenStepTasks, step="step_slug", index="task_index")
@@ -67,13 +68,7 @@ class PostgresFlows(Part):
     ) -> DeletedFlow:
         limit, tell = _DELETED_AT_ONCE, self._database.tell
         row = await self._database.row("delete_flow", name, terminate, limit, before, tell, force)
-        return DeletedFlow(
-            runs=row["runs"],
-            is_done=row["is_done"],
-            name=row["flow_slug"],
-            before=row["before"],
-            notices=read_notices(row["notices"]),
-        )
+        return _read_deleted(row, notices=read_notices(row["notices"]))
 
     async def retry_flow(
         self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None

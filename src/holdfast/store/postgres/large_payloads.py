@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.objects import Objects, open_objects
-from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.database import Part, columns
 from holdfast.types import FailingPut, UnneededPayloads
 
 
@@ -35,5 +35,4 @@ class PostgresLargePayloads(Part):
         return [UnneededPayloads(row["owner"], row["url"]) for row in found]
 
     async def forget_payloads(self, deleted: Sequence[UnneededPayloads]) -> None:
-        owners, urls = [each.owner for each in deleted], [each.url for each in deleted]
-        await self._database.rows("forget_payloads", owners, urls)
+        await self._database.rows("forget_payloads", *columns(deleted, "owner", "url"))

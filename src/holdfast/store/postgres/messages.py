@@ -48,6 +48,8 @@ _TYPES: Final[Sequence[str]] = (
     *("text", "json[]", "double precision[]", "text[]", "text[]", "int[]", "json[]", "bigint[]"),
 )
 
+_RECEIPT: Final = ("queue_id", "delivery_id", "place")
+
 _read_settings = reader(QueueSettings)
 _read_queue = reader(QueueInfo, "settings")
 _read_listed = reader(ListedMessage, "headers", group="group_key")
@@ -124,8 +126,7 @@ class PostgresMessages(Part):
         )
 
     async def ack_messages(self, receipts: Sequence[Receipt]) -> tuple[list[bool], list[Notice]]:
-        places = [receipt.place for receipt in receipts]
-        row = await self._database.row("ack_messages", *_named(receipts), places)
+        row = await self._database.row("ack_messages", *columns(receipts, *_RECEIPT))
         return row["acked"], _notices(row["freed"])
 
     async def ack_and_start(
@@ -153,15 +154,15 @@ class PostgresMessages(Part):
     ) -> tuple[list[bool], list[Notice]]:
         row = await self._database.row(
             "return_messages",
-            *_named([each.receipt for each in returns]),
-            *columns(returns, "receipt.place", "delay_seconds", "error", "counted"),
+            *columns(returns, *(f"receipt.{name}" for name in _RECEIPT)),
+            *columns(returns, "delay_seconds", "error", "counted"),
             or_none([each.discarded or None for each in returns]),
         )
         return row["returned"], _notices(row["freed"])
 
     async def extend_deliveries(self, receipts: Sequence[Receipt], *, seconds: float) -> list[bool]:
         kept: list[bool] = await self._database.value(
-            "extend_deliveries", *_named(receipts), seconds
+            "extend_deliveries", *columns(receipts, *_RECEIPT[:2]), seconds
         )
         return kept
 
@@ -280,12 +281,7 @@ def ack_statement(
     types = ("int[]", "uuid[]", "int[]")
     casts = (cast_mark(placeholder(n), type_) for n, type_ in enumerate(types, 1))
     text = f'select unnest(acked) from "{schema}".ack_messages({", ".join(casts)})'
-    return Statement(text, (*_named(receipts), [each.place for each in receipts]))
-
-
-def _named(receipts: Iterable[Receipt]) -> tuple[list[object], list[object]]:
-    given = list(receipts)
-    return [each.queue_id for each in given], [each.delivery_id for each in given]
+    return Statement(text, (*columns(receipts, *_RECEIPT),))
 
 
 def _notices(queues: Iterable[str] | None) -> list[Notice]:

@@ -11,7 +11,7 @@ import asyncpg
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.events import read_last_failure
 from holdfast.store.postgres.attributes import read_attributes
-from holdfast.store.postgres.database import Database, Part, read_headers
+from holdfast.store.postgres.database import Part, read_headers
 from holdfast.store.postgres.rows import json_text, read_event, reader
 from holdfast.types import (
     ClippedEvent,
@@ -50,7 +50,16 @@ class PostgresQueries(Part):
             moment, _, last = where.cursor.partition("/")
             created_at, run_id = int(moment), UUID(last)
         with _in_time():
-            found = await _list_runs(self._database, where, created_at, run_id)
+            found = await self._database.rows(
+                "list_runs",
+                *_conditions(where),
+                created_at,
+                run_id,
+                where.limit + 1,
+                where.payloads,
+                _attributes(where),
+                where.build,
+            )
         runs = [_run(row) for row in found if row["run_id"] is not None]
         page = runs[: where.limit]
         if len(runs) > len(page):
@@ -159,21 +168,6 @@ class PostgresQueries(Part):
 def read_runs(found: Sequence[asyncpg.Record]) -> dict[UUID, RunRecord]:
     """Return the runs of an answer, by id."""
     return {row["run_id"]: _run(row) for row in found}
-
-
-async def _list_runs(
-    database: Database, where: RunFilter, before_at: int | None, before_id: UUID | None
-) -> list[asyncpg.Record]:
-    return await database.rows(
-        "list_runs",
-        *_conditions(where),
-        before_at,
-        before_id,
-        where.limit + 1,
-        where.payloads,
-        _attributes(where),
-        where.build,
-    )
 
 
 def _attributes(where: RunFilter) -> str | None:

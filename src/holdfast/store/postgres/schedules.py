@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import asyncpg
@@ -39,6 +39,12 @@ from holdfast.values.moments import to_datetime
 
 _decode_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _decode_headers: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+_COLUMNS: Final = (
+    *("name", "target", "cron", "every", "timezone", "input", "kind", "overlap", "catch_up"),
+    *("max_missed", "jitter", "starts_at", "ends_at", "anchor", "version", "queue", "priority"),
+    *("timeout", "retention", "tags", "headers", "bucket_retention"),
+)
 
 _read_when = reader(When)
 _read_policy = reader(TickPolicy)
@@ -176,7 +182,10 @@ class PostgresSchedules(Part):
 
 
 def _definition(new: NewSchedule) -> tuple[object, ...]:
-    """Return the arguments that `create_schedule` and `update_schedule` have in common."""
+    """Return the arguments that `create_schedule` and `update_schedule` have in common.
+
+    They are the columns `_COLUMNS` of `schedules`.
+    """
     when, target, policy = new.when, new.target, new.policy
     run = _run_of(target)
     return (
@@ -207,35 +216,10 @@ def _definition(new: NewSchedule) -> tuple[object, ...]:
 
 def _code_row(new: NewSchedule) -> dict[str, object]:
     """Return a row of `schedules` with the digest of its definition."""
-    when, target, policy = new.when, new.target, new.policy
-    run = _run_of(target)
-    return {
-        "name": new.name,
-        "cron": when.cron,
-        "every": when.every_seconds,
-        "anchor": _moment(when.anchor),
-        "timezone": when.timezone,
-        "starts_at": _moment(when.starts_at),
-        "ends_at": _moment(when.ends_at),
-        "kind": target.kind,
-        "target": target.name,
-        "version": run.version,
-        "input": msgspec.Raw(target.input.encode()),
-        "queue": run.queue if run is target else None,
-        "priority": target.priority,
-        "timeout": run.timeout_seconds,
-        "retention": run.retention_seconds,
-        "tags": raw(labels(run.tags, run.attributes)),
-        "headers": target.headers or None,
-        "message_group": _group(new),
-        "overlap": policy.overlap,
-        "catch_up": policy.catch_up_seconds,
-        "max_missed": policy.max_missed,
-        "jitter": policy.jitter_seconds,
-        "bucket_retention": policy.bucket_retention_seconds,
-        "note": new.note,
-        "code_digest": new.digest,
-    }
+    row: dict[str, Any] = dict(zip(_COLUMNS, _definition(new), strict=True))
+    row |= {name: _moment(row[name]) for name in ("starts_at", "ends_at", "anchor")}
+    row |= {name: raw(row[name]) for name in ("input", "tags", "headers")}
+    return {**row, "message_group": _group(new), "note": new.note, "code_digest": new.digest}
 
 
 def _run_of(target: Target) -> RunTarget:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.store.postgres.database import Part
+from holdfast.store.postgres.rows import reader
 from holdfast.types import Gauges, LoadSample, MinuteCounts
 from holdfast.types.work import SILENT_SECONDS
+
+_read_sample = reader(LoadSample)
 
 
 class PostgresStats(Part):
@@ -38,12 +41,8 @@ class PostgresStats(Part):
     async def read_samples(
         self, *, since: int, part_seconds: int, name: str | None = None
     ) -> list[LoadSample]:
-        return [
-            LoadSample(
-                row["part"], row["queue"], row["looks"], row["due"], row["busy"], row["places"]
-            )
-            for row in await self._database.rows("read_samples", since, part_seconds, name)
-        ]
+        found = await self._database.rows("read_samples", since, part_seconds, name)
+        return [_read_sample(row) for row in found]
 
     async def merge_samples(self, *, limit: int = 1_000) -> int:
         merged: int = await self._database.value("merge_samples", limit)

@@ -24,14 +24,8 @@ from holdfast.types import (
 
 _read_info = reader(StreamInfo)
 _WRITE_PACKING: Packing = (
-    (1, "uuid"),
-    (2, "text"),
-    (3, "text"),
-    (4, "int"),
-    (5, "int"),
-    (6, "text"),
-    (7, "int"),
-    (9, "json"),
+    *((1, "uuid"), (2, "text"), (3, "text"), (4, "int")),
+    *((5, "int"), (6, "text"), (7, "int"), (9, "json")),
 )
 
 
@@ -91,10 +85,7 @@ class PostgresStreams(Part):
             place, key = row["place"], row["key"]
             if key is None:
                 status, base, last, length = (
-                    row["status"],
-                    row["base"],
-                    row["last_offset"],
-                    row["log_length"],
+                    row[name] for name in ("status", "base", "last_offset", "log_length")
                 )
                 found[place] = StreamPart(status, base, last, length, [], [])
                 continue
