@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from holdfast.database.urls import Target, read_url, redact, split_urls
+from holdfast.database.urls import read_url, redact, split_urls
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 
 if TYPE_CHECKING:
@@ -188,16 +188,13 @@ def _several(
     places: dict[object, int] = {}
     targets = [read_url(url, f"place {at} of the list") for at, url in enumerate(urls, start=1)]
     for at, target in enumerate(targets, start=1):
-        if (before := places.setdefault(_place_of(target), at)) != at:
+        place = target.hosts, target.database or target.user
+        if (before := places.setdefault(place, at)) != at:
             raise ConfigurationError(
                 f"places {before} and {at} of the list name the same database: name each once"
             )
     shards = tuple(target.url for target in targets)
     return Database(shards[0], source, connecting=connecting, shards=shards)
-
-
-def _place_of(target: Target) -> object:
-    return target.hosts, target.database or target.user
 
 
 def _connecting(given: Connecting, source: Source, environ: Mapping[str, str]) -> Connecting:

@@ -8,7 +8,6 @@ those that it does not know. So each is passed on, mapped, or left out with a lo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import parse_qsl, unquote, urlencode
@@ -95,11 +94,8 @@ def redact(url: str) -> str:
     shown = f"{scheme}{separator}{user}{colon and ':***'}{at}{places}{path}"
     if not query:
         return shown
-    return f"{shown}?{urlencode(_hidden(dict(parse_qsl(query))), safe='/*,:')}"
-
-
-def _hidden(parameters: Mapping[str, str]) -> dict[str, str]:
-    return {key: "***" if key in _SECRETS else value for key, value in parameters.items()}
+    given = {key: "***" if key in _SECRETS else value for key, value in parse_qsl(query)}
+    return f"{shown}?{urlencode(given, safe='/*,:')}"
 
 
 def _split(rest: str) -> tuple[str, str, str]:

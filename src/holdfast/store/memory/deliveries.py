@@ -41,7 +41,10 @@ class MemoryDeliveries(Part):
                     continue
                 row.attempts += 1
                 row.visible_at = now + to_micros(lease_seconds)
-                claimed.append(_claimed(row, target))
+                secret = target.secret or ""
+                claimed.append(
+                    compose(ClaimedDelivery, row, target, attempt=row.attempts, secret=secret)
+                )
             return claimed
 
     async def end_deliveries(self, ended: Sequence[EndedDelivery]) -> int:
@@ -111,10 +114,6 @@ def _target(tables: Tables, row: DeliveryRow) -> UrlTarget | None:
     subscription = tables.subscriptions.get(row.subscription_id)
     target = None if subscription is None else subscription.target
     return target if isinstance(target, UrlTarget) else None
-
-
-def _claimed(row: DeliveryRow, target: UrlTarget) -> ClaimedDelivery:
-    return compose(ClaimedDelivery, row, target, attempt=row.attempts, secret=target.secret or "")
 
 
 def _record(tables: Tables, row: DeliveryRow) -> DeliveryRecord:

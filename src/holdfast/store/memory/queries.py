@@ -165,7 +165,6 @@ def _without_payloads(run: RunRecord) -> RunRecord:
 
 
 def read_runs(tables: Tables, now: int, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
-    """Return the runs that exist."""
     return {run_id: _run(tables, now, run_id) for run_id in run_ids if run_id in tables.runs}
 
 
@@ -263,14 +262,11 @@ def _matches(run: RunRecord, where: RunFilter) -> bool:
         lambda: where.until is None or run.created_at < where.until,
         lambda: where.parent_run_id in (None, run.parent_run_id),
         lambda: (
-            where.input_contains is None or _contains(run.input or "null", where.input_contains)
+            where.input_contains is None
+            or contains(json.loads(run.input or "null"), json.loads(where.input_contains))
         ),
     ]
     return all(condition() for condition in conditions)
-
-
-def _contains(text: str, pattern: str) -> bool:
-    return contains(json.loads(text), json.loads(pattern))
 
 
 def _values(tables: Tables, run_id: UUID) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from operator import itemgetter
 from typing import TypeAlias
 
 from msgspec.structs import replace
@@ -102,7 +103,9 @@ class MemoryQueueLooks(Part):
                     flying = replace(each, visible_at=delivery.visible_at)
                     key = (True, 0, 0, str(delivery_id), place)
                     found.append((key, listed(flying, in_flight=True)))
-        found = sorted((each for each in found if after is None or each[0] > after), key=_first)
+        if after is not None:
+            found = [each for each in found if each[0] > after]
+        found.sort(key=itemgetter(0))
         page = found[:limit]
         shown = [
             each if clip is None else replace(each, payload=each.payload[:clip])
@@ -170,10 +173,6 @@ def _place(message: MessageRow, row: QueueRow) -> _Key:
     if row.settings.fifo:
         return (False, 0, 0, message.new.group or "", message.message_id)
     return (False, message.priority, message.visible_at, "", message.message_id)
-
-
-def _first(pair: tuple[_Key, ListedMessage]) -> _Key:
-    return pair[0]
 
 
 def _key_of(place: Sequence[str | None]) -> _Key:

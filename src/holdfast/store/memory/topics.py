@@ -88,7 +88,7 @@ class MemoryTopics(Part):
             if topic is not None:
                 checked(check_topic, topic)
             found = [
-                _record(row)
+                compose(SubscriptionRecord, row, kind=_kind(row), target=_shown(row.target))
                 for row in tables.subscriptions.values()
                 if row.subscription_id > after
                 and (_kind(row) == kind if kind is not None else row.run_id is None)
@@ -351,7 +351,3 @@ def _shown(target: EventTarget | None) -> EventTarget | None:
     if isinstance(target, UrlTarget):
         return UrlTarget(url=target.url, allow_inner=target.allow_inner)
     return target
-
-
-def _record(row: SubscriptionRow) -> SubscriptionRecord:
-    return compose(SubscriptionRecord, row, kind=_kind(row), target=_shown(row.target))

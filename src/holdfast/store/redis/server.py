@@ -162,14 +162,10 @@ async def _check(redis: Any) -> None:
     if facts.get("cluster_enabled"):
         raise RedisTrouble("the server is part of a cluster", _SINGLE)
     version = str(facts.get("redis_version", "0"))
-    if _numbers(version) < _OLDEST:
+    if tuple(int(part) for part in version.split(".")[:2] if part.isdecimal()) < _OLDEST:
         raise RedisTrouble(
             f"the server has version {version}", "Redis 6.2 or Valkey 7.2 or newer is needed"
         )
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
 
 
 def trouble(error: Exception) -> RedisTrouble:

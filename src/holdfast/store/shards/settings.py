@@ -91,7 +91,9 @@ class Settings(Routed):
         for number in range(1, len(found)):
             if change.outcome == "changed":
                 await self._return_to(number, app, change.current)
-            elif change.outcome == "ramp" and _is_ramped(found[number]):
+            elif change.outcome == "ramp" and any(
+                x.ramp_percent is not None for x in found[number]
+            ):
                 await self._router.members.call(number, "roll_back_build", app)
         return change
 
@@ -187,10 +189,6 @@ def _change_of(found: list[RouteChange]) -> RouteChange:
 
 def _current_of(builds: list[BuildInfo]) -> str | None:
     return next((each.build for each in builds if each.is_current), None)
-
-
-def _is_ramped(builds: list[BuildInfo]) -> bool:
-    return any(each.ramp_percent is not None for each in builds)
 
 
 def _is_used(flows: list[FlowInfo], name: str) -> bool:

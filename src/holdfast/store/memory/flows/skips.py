@@ -10,7 +10,7 @@ from holdfast.store.memory import details
 from holdfast.store.memory.ends import request_cancels
 from holdfast.store.memory.flows.progress import Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, place_of, shape_of, step_row
-from holdfast.store.memory.rows import END, RunRow
+from holdfast.store.memory.rows import END
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import worker_topic
 from holdfast.types import Notice, SkipReason
@@ -102,10 +102,6 @@ def delete_tasks(tables: Tables, now: int, places: Container[Place], reason: str
         for task in gone
         if task.kind == "child"
         for child_id in tables.open_children(task.run_id)
-        if _stands_for(tables.runs[child_id], task.key)
+        if (parent := tables.runs[child_id].parent) is not None and parent.key == task.key
     }
     return notices + request_cancels(tables, now, children)[1]
-
-
-def _stands_for(run: RunRow, key: str) -> bool:
-    return run.parent is not None and run.parent.key == key

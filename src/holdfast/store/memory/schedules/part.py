@@ -292,7 +292,9 @@ class MemorySchedules(Part):
                 for name, buckets in tables.buckets.items()
                 for at, bucket in buckets.items()
                 if bucket.outcome != "buffered"
-                and bucket.handled_at + _retention(tables, name) <= now
+                and bucket.handled_at
+                + to_micros(tables.schedules[name].new.policy.bucket_retention_seconds)
+                <= now
             ]
             for _, name, at in sorted(over)[:limit]:
                 del tables.buckets[name][at]
@@ -304,10 +306,6 @@ class MemorySchedules(Part):
             for key in ended[:limit]:
                 del tables.backfills[key]
             return min(len(over), limit)
-
-
-def _retention(tables: Tables, name: str) -> int:
-    return to_micros(tables.schedules[name].new.policy.bucket_retention_seconds)
 
 
 def _buffering(tables: Tables, run_ids: Sequence[UUID] | None) -> list[ScheduleRow]:
