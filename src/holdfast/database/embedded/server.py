@@ -83,7 +83,6 @@ class EmbeddedServer:
 
     @property
     def home(self) -> Path:
-        """The data home."""
         return self._cluster.home
 
     @property

@@ -113,7 +113,6 @@ class PayloadPart:
         return msgspec.structs.replace(release, stuck=self.payloads.seal_words(release.stuck))
 
     def _open_reason(self, value: R) -> R:
-        """Return a value whose reason is opened."""
         if value.stuck is None or not is_sealed(value.stuck):
             return value
         return msgspec.structs.replace(value, stuck=self.payloads.open_words(value.stuck))

@@ -44,12 +44,10 @@ class MessageLimits:
 
     @property
     def are_set(self) -> bool:
-        """True if there are limits."""
         return bool(self._rows)
 
     @property
     def keyed(self) -> bool:
-        """True if there are limits with a key."""
         return bool(self._keyed)
 
     def at_most(self, limit: int) -> int:

@@ -117,7 +117,6 @@ class QueueTable(msgspec.Struct):
     messages_made: int = 0
 
     def of_id(self, queue_id: int) -> QueueRow | None:
-        """Return the queue of an id."""
         return next((row for row in self.rows.values() if row.queue_id == queue_id), None)
 
     def add(self, settings: QueueSettings, now: int) -> None:

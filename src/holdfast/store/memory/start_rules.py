@@ -87,7 +87,6 @@ class MemoryStartRules(Part):
 
 
 def rules_of(tables: Tables, new: NewRun) -> StartRules | None:
-    """Return the rules for a start; None if there are none."""
     declared = tables.start_rules.get(new.name)
     if declared is None and new.rules is None:
         return None

@@ -225,11 +225,9 @@ class Session:
         """Send what the library has not sent yet."""
 
     async def begin(self) -> None:
-        """Begin it."""
         raise NotImplementedError
 
     async def commit(self) -> None:
-        """Commit it."""
         self.sent = True
         await self.finish()
         self.committed = True

@@ -37,12 +37,10 @@ def reader(kind: type[V], /, *given: str, **columns: str) -> Callable[..., V]:
 
 
 def read_event(row: asyncpg.Record) -> Event:
-    """Return the event of a row."""
     return Event(row["event_type"], row["key"], row["details"], row["at"])
 
 
 def json_text(value: object) -> str:
-    """Return a value as JSON."""
     return msgspec.json.encode(value).decode()
 
 

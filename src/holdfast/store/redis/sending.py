@@ -24,7 +24,6 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
 
 
 async def add_hint(redis: Redis, stream: str | bytes, hint: Notice) -> None:
-    """Add a hint to its stream."""
     with naming(stream):
         await redis.xadd(stream, {FIELD: hint.payload}, maxlen=_LONGEST_STREAM, approximate=True)
 

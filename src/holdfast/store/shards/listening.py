@@ -34,7 +34,6 @@ class Listening:
         return self.stop
 
     async def stop(self) -> None:
-        """Stop listening."""
         for task in self._trying:
             task.cancel()
         if self._trying:

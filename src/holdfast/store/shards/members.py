@@ -91,7 +91,6 @@ class Member:
         return self.state
 
     async def close(self) -> None:
-        """Close the store."""
         self._is_open = False
         await self._silence.close()
         await self.store.close()
@@ -211,7 +210,6 @@ class Members:
         return self.count > before
 
     async def close(self) -> None:
-        """Close all."""
         await asyncio.gather(*(each.close() for each in self.named))
 
     async def call(self, number: int, name: str, /, *args: Any, **options: Any) -> Any:

@@ -62,7 +62,6 @@ class Places:
         return found, lost
 
     async def find_one(self, run_id: UUID) -> int:
-        """Return which shard has a run."""
         known = self.known(run_id)
         return (await self.find([run_id]))[run_id] if known is None else known
 

@@ -98,7 +98,6 @@ class Router:
         return list((await self.members.present(name, *args, **options)).values())
 
     async def apart(self, run_ids: Sequence[UUID]) -> dict[int, list[UUID]]:
-        """Return the runs by shard."""
         return by_shard(await self._places.find(run_ids))
 
     async def most_apart(self, run_ids: Sequence[UUID]) -> dict[int, list[UUID]]:
@@ -147,7 +146,6 @@ MAKERS: Final[Mapping[frozenset[str], Callable[..., Awaitable[Any]]]] = {
 
 
 def by_shard(places: Mapping[UUID, int]) -> dict[int, list[UUID]]:
-    """Return the runs of each shard."""
     asked: dict[int, list[UUID]] = {}
     for run_id, number in places.items():
         asked.setdefault(number, []).append(run_id)

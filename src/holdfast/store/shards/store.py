@@ -60,7 +60,6 @@ class ShardedStore(Lists, Settings):
         return cast("Store", self)
 
     async def fresh_reads(self) -> Store:
-        """Return this store."""
         return cast("Store", self)
 
     async def check_reads(self) -> None:
@@ -71,7 +70,6 @@ class ShardedStore(Lists, Settings):
         await self.members.open()
 
     async def close(self) -> None:
-        """Close all databases."""
         await self.members.close()
 
     async def shard_state(self) -> ShardState | None:
