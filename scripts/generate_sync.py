@@ -80,6 +80,11 @@ SOURCES = (
     *GROUPS.values(),
 )
 
+_ANY = next(
+    node.args
+    for node in ast.walk(ast.parse("def any(self, *args: Any, **options: Any): ..."))
+    if isinstance(node, ast.FunctionDef)
+)
 WIDTH = 86  # of a docstring in a method, in characters
 
 # What the hand-written bases hold.
@@ -102,7 +107,7 @@ def generate(module: str) -> str:
             '"""Generated from the asynchronous client by scripts/generate_sync.py."""',
             *imports,
             "from collections.abc import Generator, Iterator",
-            "from typing import cast",
+            "from typing import Any, cast",
             *(
                 f"from holdfast.client.{each.module} import {node.name}"
                 for each, node in nodes
@@ -192,10 +197,13 @@ def _is_overload(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 def _translate(method: ast.FunctionDef | ast.AsyncFunctionDef, *, precise: bool) -> str:
     """Return a method's synchronous form: the same signature, a call, the result.
 
-    If it is `precise`, its one signature says of which type the call's result is.
+    If it is `precise`, its one signature says of which type the call's result is. Otherwise its
+    overloads do, and what they have in common passes on what it is given.
     """
     result = ast.unparse(method.returns) if method.returns else "None"
     arguments = _Renamed().visit(method.args)
+    if not precise and not _is_overload(method) and method.args.vararg is None:
+        arguments = method.args = _ANY
     lines = [f"@{ast.unparse(each)}" for each in method.decorator_list]
     lines.append(f"def {method.name}({ast.unparse(arguments)}) -> {_renamed(result)}:")
     if _is_overload(method):
@@ -210,7 +218,8 @@ def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str, *, precis
     target = f"self._target.{method.name}"
     given = ", ".join(_passed(method.args))
     if result.startswith(_YIELDS):
-        return f"self._portal.iterate({target}({given}))"
+        found = f"{target}({given})" if precise else f"cast('{result}', {target}({given}))"
+        return f"self._portal.iterate({found})"
     if isinstance(method, ast.FunctionDef):
         return f"SyncRunHandle(self._portal, {target}({given}))"
     call = f"self._call({', '.join((target, given) if given else (target,))})"

@@ -60,6 +60,19 @@ def test_a_synchronous_method_has_the_whole_documentation_of_its_twin() -> None:
     assert "```python" in said
 
 
+def test_a_synchronous_method_shows_what_it_returns() -> None:
+    runs, queues = type(SYNC_CLIENT.runs), type(SYNC_CLIENT.queues)
+    shown = {
+        runs.fork: "SyncRunHandle[object]",
+        runs.iterate: "Generator[Run]",
+        queues.receive: "builtins.list[SyncMessage]",
+        queues.page: "MessagePage",
+        SyncClient.start: "SyncRunHandle[object]",
+    }
+    for method, result in shown.items():
+        assert inspect.signature(method).return_annotation == result
+
+
 def test_both_clients_are_made_from_the_same_parameters() -> None:
     assert (
         inspect.signature(Client.__init__).parameters

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator
-from functools import wraps
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -43,7 +41,6 @@ def blocking(
     """Return a method with the parameters of an asynchronous one, which waits for its result."""
     name = method.__name__
 
-    @wraps(method)
     def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self._call(getattr(self._target, name), *args, **kwargs)
         return result
@@ -57,14 +54,10 @@ def iterating(
     """Return a method with the parameters of one that yields asynchronously, which yields too."""
     name = method.__name__
 
-    @wraps(method)
     def iterate(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Generator[R]:
         found: Generator[R] = self._portal.iterate(getattr(self._target, name)(*args, **kwargs))
         return found
 
-    signature = inspect.signature(method)
-    result = str(signature.return_annotation).removeprefix("Async")
-    iterate.__signature__ = signature.replace(return_annotation=result)  # type: ignore[attr-defined]
     return iterate
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Never, TypeVar, TypeVarTuple, Unpack, cast, overload
+from typing import Any, Never, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 from holdfast.client.client import Client
 from holdfast.client.handle import RunHandle
 from holdfast.client.naming import RunRef
 from holdfast.definitions.app import App
-from holdfast.definitions.startable import AnyStartable, Startable
+from holdfast.definitions.startable import Startable
 from holdfast.definitions.starts import StartAndWaitOptions, StartManyOptions, StartOptions, ToStart
 from holdfast.payloads import Codecs, LargePayloads
 from holdfast.store.port import Store
@@ -147,15 +147,12 @@ class SyncClient(SyncBase, of=Client):
         inputs: Iterable[tuple[*Ts,]],
         **options: Unpack[StartManyOptions],
     ) -> builtins.list[SyncRunHandle[Out]]: ...
-    def start_many(
-        self, workflow: ToStart, inputs: Iterable[object], **options: Unpack[StartManyOptions]
-    ) -> Sequence[SyncRunHandle[object]]:
+    def start_many(self, *args: Any, **options: Any) -> Sequence[SyncRunHandle[object]]:
         """Start a run for each input, a thousand in a transaction."""
         return [
             SyncRunHandle(self._portal, each)
             for each in cast(
-                "Sequence[RunHandle[object]]",
-                self._call(self._target.start_many, workflow, inputs, **options),
+                "Sequence[RunHandle[object]]", self._call(self._target.start_many, *args, **options)
             )
         ]
 
@@ -195,9 +192,9 @@ class SyncClient(SyncBase, of=Client):
     def handle(self, run: RunRef, workflow: Startable[Never, Out]) -> SyncRunHandle[Out]: ...
     @overload
     def handle(self, run: RunRef, workflow: None = None) -> SyncRunHandle[object]: ...
-    def handle(self, run: RunRef, workflow: AnyStartable | None = None) -> SyncRunHandle[object]:
+    def handle(self, *args: Any, **options: Any) -> SyncRunHandle[object]:
         """Return a handle of a run, without asking the database whether it exists."""
-        return SyncRunHandle(self._portal, self._target.handle(run, workflow))
+        return SyncRunHandle(self._portal, self._target.handle(*args, **options))
 
     @overload
     def result(
@@ -207,11 +204,9 @@ class SyncClient(SyncBase, of=Client):
     def result(
         self, run: RunRef, workflow: None = None, *, timeout: Duration | None = None
     ) -> object: ...
-    def result(
-        self, run: RunRef, workflow: AnyStartable | None = None, *, timeout: Duration | None = None
-    ) -> object:
+    def result(self, *args: Any, **options: Any) -> object:
         """Wait for a run's end and return its output; see `RunHandle.result`."""
-        return self._call(self._target.result, run, workflow, timeout=timeout)
+        return self._call(self._target.result, *args, **options)
 
     signal = blocking(Client.signal)
     """Send a signal; the run's code gets it when it waits for that name, now or later."""
@@ -240,20 +235,9 @@ class SyncClient(SyncBase, of=Client):
         timeout: Duration | None = None,
         type: None = None,
     ) -> object: ...
-    def update(
-        self,
-        run: RunRef,
-        name: str,
-        payload: object = None,
-        *,
-        update_id: str | None = None,
-        timeout: Duration | None = None,
-        type: builtins.type[object] | None = None,
-    ) -> object:
+    def update(self, *args: Any, **options: Any) -> object:
         """Ask a run to change something, and return its handler's answer."""
-        return self._call(
-            self._target.update, run, name, payload, update_id=update_id, timeout=timeout, type=type
-        )
+        return self._call(self._target.update, *args, **options)
 
     why = blocking(Client.why)
     """Return what a run does or waits for, and the actions that would move it."""

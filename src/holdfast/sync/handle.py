@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Generator
-from typing import Any, TypeVar, Unpack, overload
+from collections.abc import AsyncGenerator, Generator
+from typing import Any, TypeVar, Unpack, cast, overload
 
 from holdfast.client.handle import RunHandle
 from holdfast.client.streams import ItemOptions, StreamOptions
@@ -50,19 +50,9 @@ class SyncRunHandle(SyncHandleBase[Out_co], of=RunHandle):
         timeout: Duration | None = None,
         type: None = None,
     ) -> object: ...
-    def update(
-        self,
-        name: str,
-        payload: object = None,
-        *,
-        update_id: str | None = None,
-        timeout: Duration | None = None,
-        type: builtins.type[object] | None = None,
-    ) -> object:
+    def update(self, *args: Any, **options: Any) -> object:
         """Ask the run to change something, and return its answer; see `Client.update`."""
-        return self._call(
-            self._target.update, name, payload, update_id=update_id, timeout=timeout, type=type
-        )
+        return self._call(self._target.update, *args, **options)
 
     approvals = blocking(RunHandle[object].approvals)
     """Return the run's approvals that wait for a decision; see `Approvals.decide`."""
@@ -87,13 +77,13 @@ class SyncRunHandle(SyncHandleBase[Out_co], of=RunHandle):
     def stream(self, name: str, *, type: builtins.type[T], after: int = 0) -> Generator[T]: ...
     @overload
     def stream(self, name: str, *, type: None = None, after: int = 0) -> Generator[JSON]: ...
-    def stream(
-        self, name: str, *, type: builtins.type[object] | None = None, after: int = 0
-    ) -> Generator[Any]:
+    def stream(self, *args: Any, **options: Any) -> Generator[Any]:
         """Iterate over the values of a stream of the run, as they are written; see
         `stream_items`.
         """
-        return self._portal.iterate(self._target.stream(name, type=type, after=after))
+        return self._portal.iterate(
+            cast("AsyncGenerator[Any]", self._target.stream(*args, **options))
+        )
 
     @overload
     def stream_items(
@@ -111,11 +101,14 @@ class SyncRunHandle(SyncHandleBase[Out_co], of=RunHandle):
     def stream_items(
         self, name: str, *, type: None = None, **options: Unpack[StreamOptions]
     ) -> Generator[StreamItem[JSON] | Restarted]: ...
-    def stream_items(
-        self, name: str, *, type: builtins.type[T] | None = None, **options: Unpack[StreamOptions]
-    ) -> Generator[StreamItem[Any] | Restarted]:
+    def stream_items(self, *args: Any, **options: Any) -> Generator[StreamItem[Any] | Restarted]:
         """Iterate over what is written to a stream of the run, with offsets, to its end."""
-        return self._portal.iterate(self._target.stream_items(name, type=type, **options))
+        return self._portal.iterate(
+            cast(
+                "AsyncGenerator[StreamItem[Any] | Restarted]",
+                self._target.stream_items(*args, **options),
+            )
+        )
 
     read_stream = blocking(RunHandle[object].read_stream)
     """Return what a stream of the run has now, up to `limit` values; see `stream_items`."""

@@ -8,7 +8,7 @@ from holdfast.client.schedule import ScheduleInfo
 from holdfast.client.schedules import Schedules
 from holdfast.client.scheduling import CreateScheduleOptions
 from holdfast.definitions.schedules import MessageScheduleOptions, ScheduleOptions
-from holdfast.definitions.startable import AnyStartable, Startable
+from holdfast.definitions.startable import Startable
 from holdfast.sync.base import SyncGroup, blocking
 
 In = TypeVar("In")
@@ -74,28 +74,9 @@ class SyncSchedules(SyncGroup[Schedules], of=Schedules):
         input: object = None,
         **options: Unpack[MessageScheduleOptions],
     ) -> ScheduleInfo: ...
-    def create(
-        self,
-        name: str,
-        workflow: AnyStartable | str | None = None,
-        cron: str | None = None,
-        *,
-        topic: str | None = None,
-        message_queue: str | None = None,
-        input: object = None,
-        **options: Any,
-    ) -> ScheduleInfo:
+    def create(self, *args: Any, **options: Any) -> ScheduleInfo:
         """Create a schedule that starts a workflow or a flow: by a cron expression, or `every`."""
-        return self._call(
-            self._target.create,
-            name,
-            workflow,
-            cron,
-            topic=topic,
-            message_queue=message_queue,
-            input=input,
-            **options,
-        )
+        return self._call(self._target.create, *args, **options)
 
     update = blocking(Schedules.update)
     """Change what is given of a schedule; the rest stays. Its next tick is after now."""
