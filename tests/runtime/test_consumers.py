@@ -406,7 +406,7 @@ def test_what_cannot_be_a_consumer_is_refused() -> None:
 
     cases: list[tuple[Any, dict[str, Any], str]] = [
         (two, {}, "so it has one parameter"),
-        (one, {"batch": 5}, r"is a list, such as list\[Order\]"),
+        (one, {"batch": 5}, r"must be a list, such as list\[Order\]"),
         (many, {"batch": 0}, "batch is 1 to 1,000, not 0"),
         (one, {"concurrency": "many"}, "concurrency is 1 to 1,000, not 'many'"),
         (one, {"visibility": 0}, "visibility"),

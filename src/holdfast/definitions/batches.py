@@ -5,7 +5,6 @@ The code of a batch gets its `BatchContext` from `current_batch`.
 
 from __future__ import annotations
 
-import collections.abc
 import contextvars
 import inspect
 import types
@@ -15,10 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, Protocol, TypeVar, cast, overload
 
 from holdfast.definitions.activities import Activity, ActivityContext
-from holdfast.definitions.flow_types import type_name
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import AttemptContext
-from holdfast.definitions.signatures import Declared, Signature, evaluate, read_signature
+from holdfast.definitions.signatures import Declared, Signature
 from holdfast.errors import ConfigurationError
 from holdfast.values.durations import Duration, seconds
 
@@ -29,7 +27,6 @@ R_co = TypeVar("R_co", covariant=True)
 
 _MOST_ELEMENTS: Final = 10_000
 _MOST_SECONDS: Final = 60.0
-_SEQUENCES: Final = (list, collections.abc.Sequence, collections.abc.Collection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +89,8 @@ class BatchActivity(Activity[P, R_co]):
         return cast("R_co", result)
 
     def _read_parameters(self, fn: Callable[..., object]) -> None:
-        parameters = list(read_signature(fn).parameters.values())
-        if len(parameters) != 1 or parameters[0].kind not in (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        ):
-            raise ConfigurationError(
-                f"{self} takes a batch, so it has one parameter, the list of inputs; a workflow "
-                "calls it with one of them"
-            )
-        name = parameters[0].name
+        why = "takes a batch, so it has one parameter, the list of inputs; a workflow calls it with"
+        name = self._only_parameter(fn, f"{why} one of them")
         element = self._element_of(fn, name, f"its parameter {name}")
 
         def one(item: object) -> None: ...
@@ -120,24 +109,6 @@ class BatchActivity(Activity[P, R_co]):
         if _is_exception(element):
             raise ConfigurationError(f"{self} can return nothing but exceptions: declare a result")
         return Declared.of_type(element, f"result of {self.name}")
-
-    def _element_of(self, fn: Callable[..., object], name: str, what: str) -> object:
-        """Return the type of the elements of a list that the function takes or returns."""
-        try:
-            annotation = evaluate(fn, name)
-        except NameError as error:
-            raise ConfigurationError(
-                f"{self}: the type of {what} cannot be resolved ({error}); define it before"
-            ) from None
-        if annotation is Any or annotation is list:
-            return Any
-        arguments = typing.get_args(annotation)
-        if typing.get_origin(annotation) not in _SEQUENCES or len(arguments) != 1:
-            raise ConfigurationError(
-                f"{self} takes a batch: {what} must be a list, such as "
-                f"list[{type_name(annotation)}], not {type_name(annotation)}"
-            )
-        return arguments[0]
 
 
 class BatchDecorator(Protocol):

@@ -5,10 +5,8 @@ The code of a call gets its `MessageContext` from `current_message`.
 
 from __future__ import annotations
 
-import collections.abc
 import contextvars
 import inspect
-import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,7 +16,7 @@ from uuid import UUID
 
 from holdfast.definitions.options import limit_seconds, option
 from holdfast.definitions.recorded import AttemptContext, Recorded
-from holdfast.definitions.signatures import Declared, evaluate, read_signature
+from holdfast.definitions.signatures import Declared
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.starts import KeyedStartOptions, Startables, prepare
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -30,7 +28,6 @@ from holdfast.values.names import check_queue_name
 
 _MOST_MESSAGES: Final = 1000
 _MOST_CALLS: Final = 1000
-_LISTS: Final = (list, collections.abc.Sequence, collections.abc.Collection)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,43 +162,20 @@ class Consumer(Recorded[Any, object]):
             )
 
     def _read_parameters(self, fn: Callable[..., object]) -> None:
-        parameters = list(read_signature(fn).parameters.values())
-        if len(parameters) != 1 or parameters[0].kind not in (
-            inspect.Parameter.POSITIONAL_ONLY,
-            inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        ):
-            raise ConfigurationError(
-                f"{self} is called with {'a list of messages' if self.batch else 'one message'}, "
-                "so it has one parameter; holdfast.current_message() has the rest, such as headers"
-            )
-        name = parameters[0].name
-        place = f"{self.name}({name})"
-        self._element = (
-            Declared(fn, name, place)
-            if self.batch is None
-            else Declared.of_type(self._element_of(fn, name), place)
+        name = self._only_parameter(
+            fn,
+            f"is called with {'a list of messages' if self.batch else 'one message'}, so it has "
+            "one parameter; holdfast.current_message() has the rest, such as headers",
         )
+        place = f"{self.name}({name})"
+        if self.batch is None:
+            self._element = Declared(fn, name, place)
+        else:
+            element = self._element_of(fn, name, f"its parameter {name}")
+            self._element = Declared.of_type(element, place)
 
     def _read_result(self, fn: Callable[..., object]) -> Declared:
         return Declared.of_type(Any, f"result of {self.name}")  # it is not stored
-
-    def _element_of(self, fn: Callable[..., object], name: str) -> object:
-        """Return the type of the messages in the list that the function takes."""
-        try:
-            annotation = evaluate(fn, name)
-        except NameError as error:
-            raise ConfigurationError(
-                f"{self}: the type of {name} cannot be resolved ({error}); define it before"
-            ) from None
-        if annotation is Any or annotation is list:
-            return Any
-        arguments = typing.get_args(annotation)
-        if typing.get_origin(annotation) not in _LISTS or len(arguments) != 1:
-            raise ConfigurationError(
-                f"{self} has a batch, so its parameter {name} is a list, such as list[Order], "
-                f"not {annotation}"
-            )
-        return arguments[0]
 
 
 class ReceivedMessage(Value, frozen=True):

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import collections.abc
 import contextlib
 import contextvars
 import functools
 import inspect
 import threading
+import typing
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any, ClassVar, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, ClassVar, Final, Generic, ParamSpec, Self, TypeVar, overload
 from uuid import UUID
 
 import msgspec
 
 from holdfast.codec import texts_before_fields
+from holdfast.definitions.flow_types import type_name
 from holdfast.definitions.options import limit_seconds, option
-from holdfast.definitions.signatures import Arguments, Declared, Signature
+from holdfast.definitions.signatures import (
+    POSITIONAL,
+    Arguments,
+    Declared,
+    Signature,
+    evaluate,
+    read_signature,
+)
 from holdfast.definitions.streams import StreamSink, StreamWriter
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.retry import Retry
@@ -33,6 +43,7 @@ _CHECKS: dict[str, Callable[[str], str]] = {
     "step": check_step_name,
 }
 
+_LISTS: Final = (list, collections.abc.Sequence, collections.abc.Collection)
 _creating = threading.Lock()
 
 
@@ -128,6 +139,34 @@ class Recorded(Generic[P, R_co]):
 
     def _read_result(self, fn: Callable[..., object]) -> Declared:
         return Declared(fn, "return", f"result of {self.name}")
+
+    def _only_parameter(self, fn: Callable[..., object], why: str) -> str:
+        """Return the name of a function's one parameter. Raises ConfigurationError, with `why`."""
+        parameters = [*read_signature(fn).parameters.values()]
+        if len(parameters) != 1 or parameters[0].kind not in POSITIONAL:
+            raise ConfigurationError(f"{self} {why}")
+        return parameters[0].name
+
+    def _element_of(self, fn: Callable[..., object], name: str, what: str) -> object:
+        """Return the type of the elements of a list that the function takes or returns.
+
+        Raises ConfigurationError for another type, which it calls `what`.
+        """
+        try:
+            annotation = evaluate(fn, name)
+        except NameError as error:
+            raise ConfigurationError(
+                f"{self}: the type of {what} cannot be resolved ({error}); define it before"
+            ) from None
+        if annotation is Any or annotation is list:
+            return Any
+        arguments = typing.get_args(annotation)
+        if typing.get_origin(annotation) not in _LISTS or len(arguments) != 1:
+            raise ConfigurationError(
+                f"{self} takes a batch: {what} must be a list, such as "
+                f"list[{type_name(annotation)}], not {type_name(annotation)}"
+            )
+        return arguments[0]
 
     def _use_signature(self, signature: Signature) -> None:
         self.signature = signature

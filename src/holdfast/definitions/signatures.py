@@ -24,7 +24,7 @@ NO_ARGUMENTS: Final[Arguments] = ((), _NO_KEYWORDS)
 
 _split_positional = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 class _Mixed(msgspec.Struct):
@@ -184,7 +184,7 @@ class Signature:
             self._extra = declared
         else:
             self._by_name[parameter.name] = declared
-            if parameter.kind in _POSITIONAL:
+            if parameter.kind in POSITIONAL:
                 self._positional.append(declared)
 
     def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
@@ -308,8 +308,8 @@ def _positional_range(parameters: list[inspect.Parameter]) -> tuple[float, float
     if any(p.kind is p.KEYWORD_ONLY for p in required):
         return math.inf, -math.inf
     variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-    least = sum(p.kind in _POSITIONAL for p in required)
-    most = math.inf if variadic else sum(p.kind in _POSITIONAL for p in parameters)
+    least = sum(p.kind in POSITIONAL for p in required)
+    most = math.inf if variadic else sum(p.kind in POSITIONAL for p in parameters)
     return least, most
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import typing
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import (
@@ -21,7 +20,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from holdfast.definitions.options import option
-from holdfast.definitions.signatures import Signature, evaluate, read_signature
+from holdfast.definitions.signatures import POSITIONAL, Signature, evaluate, read_signature
 from holdfast.definitions.steps import Step
 from holdfast.definitions.workflows import Registry
 from holdfast.errors import ConfigurationError
@@ -136,8 +135,7 @@ class Transaction(Step[P, R_co]):
     def _read_parameters(self, fn: Callable[..., object]) -> None:
         """Leave out the connection, which no caller gives."""
         parameters = list(read_signature(fn).parameters.values())
-        positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        if not parameters or parameters[0].kind not in positional:
+        if not parameters or parameters[0].kind not in POSITIONAL:
             raise ConfigurationError(f"transaction {self.name} takes no connection: {_CONNECTIONS}")
         self._first = parameters[0].name
         self._use_signature(Signature(fn, self.name, bound=True))
