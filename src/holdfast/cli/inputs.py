@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -106,6 +106,20 @@ def read_json(text: str | None, what: str) -> str:
         why = why_not_json(content.encode(errors="replace"), error)
         raise click.BadParameter(f"the {what} is not JSON ({why}){hint}") from None
     return content
+
+
+def json_of(what: str) -> Callable[[click.Context, click.Parameter, str | None], object]:
+    """Return the callback of a parameter that is JSON, as `read_json` reads it."""
+
+    def read(context: click.Context, parameter: click.Parameter, text: str | None) -> object:
+        if context.resilient_parsing:  # a shell completes the line: stdin is not ours
+            return None
+        try:
+            return decoded(read_json(text, what))
+        except click.BadParameter as error:  # which would name the parameter a second time
+            raise click.UsageError(f"Invalid value: {error.message}") from None
+
+    return read
 
 
 def _read(text: str | None) -> tuple[str, str]:

@@ -12,7 +12,7 @@ from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.finding import unknown_queue
 from holdfast.cli.framework import Group, command, option
-from holdfast.cli.inputs import duration, future_moment, read_json
+from holdfast.cli.inputs import duration, future_moment, json_of
 from holdfast.cli.render.console import plain, write_json
 from holdfast.cli.render.hints import with_database
 from holdfast.insight.wording import several
@@ -71,6 +71,16 @@ def queue() -> None:
     others receive it. One that was received too often moves to the dead letters. `holdfast
     queues` is about pauses, and the queues that workers serve.
     """
+
+
+def _headers(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> dict[str, str] | None:
+    """Return the headers of `NAME=VALUE` options, None without one."""
+    for text in texts:
+        if "=" not in text:
+            raise click.UsageError(f"Invalid value: {text!r} is not a header: write NAME=VALUE")
+    return {text.partition("=")[0]: text.partition("=")[2] for text in texts} or None
 
 
 _limit_option = option("--limit N", "At most N.", type=click.IntRange(1, _MOST), default=20)
@@ -194,26 +204,18 @@ async def _pages(
     ),
 )
 @click.argument("name")
-@click.argument("payload", required=False)
+@click.argument("payload", required=False, callback=json_of("payload"))
 @option("--delay TIME", "Due after TIME.", type=duration)
 @option("--at MOMENT", "Due at MOMENT: 2030-01-31T12:00.", type=future_moment)
 @option("--group GROUP", "Of a FIFO queue: whose order is kept.")
 @option("--id ID", "A second send with this id does nothing.", name="dedup_id")
 @option("--priority", "0 is the most urgent.", type=click.IntRange(0, 4))
-@option("--header NAME=VALUE...", "A header; may be repeated.", name="headers")
-def send(name: str, payload: str | None, headers: tuple[str, ...], **options: Any) -> None:
+@option("--header NAME=VALUE...", "A header; may be repeated.", name="headers", callback=_headers)
+@names_similar
+async def send(link: Link, name: str, payload: object, **options: Any) -> Answer:
     """Send a message: JSON, `@file`, or `-` for stdin."""
-    import msgspec
-
-    value = msgspec.json.decode(read_json(payload, "payload"))
-    given = dict(_header(text) for text in headers)
-
-    @names_similar
-    async def work(link: Link, name: str) -> Answer:
-        sent = await link.client.queues.send(name, value, headers=given or None, **options)
-        return Answer({"message_id": sent}, f"sent message {sent} to {name}")
-
-    answer(lambda link: work(link, name))
+    sent = await link.client.queues.send(name, payload, **options)
+    return Answer({"message_id": sent}, f"sent message {sent} to {name}")
 
 
 @command(
@@ -230,24 +232,21 @@ def send(name: str, payload: str | None, headers: tuple[str, ...], **options: An
     "--wait TIME", "Wait up to TIME for a message.", type=duration, default="0s", show_default=False
 )
 @option("--visibility TIME", "How long they are in flight.", type=duration)
-@option("--contains JSON", "Only messages that contain this.")
+@option("--contains JSON", "Only messages that contain this.", callback=json_of("condition"))
 @option("--ack", "Acknowledge them once they are written.", name="acks")
-def receive(name: str, contains: str | None, acks: bool, **options: Any) -> None:
+def receive(name: str, acks: bool, **options: Any) -> None:
     """Receive messages. Exit code 1 if there is none.
 
     Without --ack they are in flight: acknowledge each with its receipt, or give it back.
     """
-    import msgspec
-
     from holdfast.cli.render.queues import write_received
 
-    pattern = None if contains is None else msgspec.json.decode(read_json(contains, "condition"))
     as_json = current_settings().json
 
     @names_similar
     async def work(link: Link, name: str) -> list[Message]:
         queues = link.client.queues
-        found = await queues.receive(name, contains=pattern, **options)
+        found = await queues.receive(name, **options)
         write_received(found, as_json)
         if acks:
             await queues.ack(found)
@@ -333,13 +332,6 @@ def dead(name: str, limit: int, cursor: str | None, all_: bool) -> None:
             click.echo(f"more with --cursor {rest}", err=True)
 
     call(lambda link: work(link, name))
-
-
-def _header(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise click.BadParameter(f"{text!r} is not a header: write NAME=VALUE")
-    return name, value
 
 
 def _parsed(texts: tuple[str, ...]) -> list[Any]:

@@ -10,7 +10,7 @@ from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.commands.queue import names_similar
 from holdfast.cli.framework import command, option
-from holdfast.cli.inputs import duration, future_moment, read_json
+from holdfast.cli.inputs import duration, future_moment, json_of, read_json
 from holdfast.cli.render.console import plain
 from holdfast.cli.render.hints import with_database
 
@@ -93,23 +93,20 @@ def change(name: str, message_id: int, payload: str | None, **options: Any) -> N
 @option(
     "--wait TIME", "Wait up to TIME for a message.", type=duration, default="0s", show_default=False
 )
-@option("--contains JSON", "Only messages that contain this.")
-def pop(name: str, contains: str | None, **options: Any) -> None:
+@option("--contains JSON", "Only messages that contain this.", callback=json_of("condition"))
+def pop(name: str, **options: Any) -> None:
     """Receive messages and acknowledge them at once. Exit code 1 if there is none.
 
     A message that is lost before this command has written it does not come again. Use
     `holdfast queue receive --ack` to acknowledge messages once they are written.
     """
-    import msgspec
-
     from holdfast.cli.render.queues import write_received
 
-    pattern = None if contains is None else msgspec.json.decode(read_json(contains, "condition"))
     as_json = current_settings().json
 
     @names_similar
     async def work(link: Link, name: str) -> bool:
-        found = await link.client.queues.pop(name, contains=pattern, **options)
+        found = await link.client.queues.pop(name, **options)
         write_received(found, as_json, receipts=False)
         return bool(found)
 

@@ -11,8 +11,8 @@ import click
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.finding import find_parent, find_run
 from holdfast.cli.framework import Group, command, option
-from holdfast.cli.inputs import duration, filled, filter_options, read_filters, read_json
-from holdfast.cli.render.console import decoded, write_json
+from holdfast.cli.inputs import duration, filled, filter_options, json_of, read_filters
+from holdfast.cli.render.console import write_json
 from holdfast.errors import HoldfastError
 from holdfast.insight.wording import moment
 from holdfast.values.moments import to_micros
@@ -117,26 +117,23 @@ def count(by: str, **options: object) -> None:
 )
 @click.argument("reference", metavar="RUN")
 @click.argument("name")
-@click.argument("payload", required=False)
+@click.argument("payload", required=False, callback=json_of("payload"))
 @option(
     "--id ID", "Deliver once, even if this id is sent again.", name="signal_id", callback=filled
 )
-def signal(reference: str, name: str, payload: str | None, signal_id: str | None) -> None:
+async def signal(
+    link: Link, reference: str, name: str, payload: object, signal_id: str | None
+) -> Answer:
     """Send a run the signal NAME.
 
     PAYLOAD is JSON, @FILE, or - for stdin; the default is null. Exit code 1 if the run has ended.
     """
-    value = decoded(read_json(payload, "payload"))
-
-    async def work(link: Link) -> Answer:
-        run_id = (await find_run(link.client, reference)).run_id
-        delivered = await link.client.signal(run_id, name, value, signal_id)
-        text = f"sent {name} to run {run_id}"
-        if not delivered:
-            text = f"run {run_id} had received signal {signal_id} before"
-        return Answer({"run_id": run_id, "delivered": delivered}, text)
-
-    answer(work)
+    run_id = (await find_run(link.client, reference)).run_id
+    delivered = await link.client.signal(run_id, name, payload, signal_id)
+    text = f"sent {name} to run {run_id}"
+    if not delivered:
+        text = f"run {run_id} had received signal {signal_id} before"
+    return Answer({"run_id": run_id, "delivered": delivered}, text)
 
 
 @command(
@@ -148,14 +145,19 @@ def signal(reference: str, name: str, payload: str | None, signal_id: str | None
 )
 @click.argument("reference", metavar="RUN")
 @click.argument("name")
-@click.argument("payload", required=False)
+@click.argument("payload", required=False, callback=json_of("payload"))
 @option(
     "--id ID", "Carry out once, even if this id is sent again.", name="update_id", callback=filled
 )
 @option("--timeout TIME", "Stop waiting after this time (exit code 5).", type=duration)
-def update(
-    reference: str, name: str, payload: str | None, update_id: str | None, timeout: float | None
-) -> None:
+async def update(
+    link: Link,
+    reference: str,
+    name: str,
+    payload: object,
+    update_id: str | None,
+    timeout: float | None,
+) -> Answer:
     """Ask a run to carry out the update NAME, and write its answer.
 
     PAYLOAD is JSON, @FILE, or - for stdin; the default is null. Exit code 1 if the run refuses the
@@ -163,26 +165,19 @@ def update(
     """
     import asyncio
 
-    value = decoded(read_json(payload, "payload"))
     sent_as = update_id or str(uuid4())
-
-    async def work(link: Link) -> Answer:
-        run_id = (await find_run(link.client, reference)).run_id
-        telling = asyncio.create_task(_tell_unserved(link, run_id, name))
-        try:
-            result = await link.client.update(
-                run_id, name, value, update_id=sent_as, timeout=timeout
-            )
-        except asyncio.CancelledError:
-            again = f"repeat the command with --id {sent_as} to get the answer"
-            click.echo(f"the run may still carry it out; {again}", err=True)
-            raise
-        finally:
-            telling.cancel()
-        told = {"run_id": run_id, "update_id": sent_as, "result": result}
-        return Answer(told, lambda: write_json(result))
-
-    answer(work)
+    run_id = (await find_run(link.client, reference)).run_id
+    telling = asyncio.create_task(_tell_unserved(link, run_id, name))
+    try:
+        result = await link.client.update(run_id, name, payload, update_id=sent_as, timeout=timeout)
+    except asyncio.CancelledError:
+        again = f"repeat the command with --id {sent_as} to get the answer"
+        click.echo(f"the run may still carry it out; {again}", err=True)
+        raise
+    finally:
+        telling.cancel()
+    told = {"run_id": run_id, "update_id": sent_as, "result": result}
+    return Answer(told, lambda: write_json(result))
 
 
 async def _tell_unserved(link: Link, run_id: UUID, name: str) -> None:

@@ -9,8 +9,8 @@ import click
 
 from holdfast.cli.answers import Answer, answer
 from holdfast.cli.framework import Group, command, option, sources
-from holdfast.cli.inputs import read_json
-from holdfast.cli.render.console import console, decoded, folding, numbers, plain, table
+from holdfast.cli.inputs import json_of
+from holdfast.cli.render.console import console, folding, numbers, plain, table
 from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
@@ -61,24 +61,19 @@ def topics() -> None:
     ),
 )
 @click.argument("topic")
-@click.argument("payload", required=False)
+@click.argument("payload", required=False, callback=json_of("PAYLOAD"))
 @option("--id ID", "Publish an event of this id only once.", name="event_id")
-def publish(topic: str, payload: str | None, event_id: str | None) -> None:
+async def publish(link: Link, topic: str, payload: object, event_id: str | None) -> Answer:
     """Publish an event: all that is subscribed to its topic gets it.
 
     PAYLOAD is JSON, @FILE, or - for stdin. Exit code 1 if an event of this id was published
     within the last hour.
     """
-    value = decoded(read_json(payload, "PAYLOAD"))
-
-    async def work(link: Link) -> Answer:
-        published = await link.client.topics.publish(topic, value, event_id=event_id)
-        text = f"event {published.event_id}: {_reached(published)}"
-        if not published.is_new:
-            text = f"event {published.event_id} was published before"
-        return Answer(published, text, ok=published.is_new)
-
-    answer(work)
+    published = await link.client.topics.publish(topic, payload, event_id=event_id)
+    text = f"event {published.event_id}: {_reached(published)}"
+    if not published.is_new:
+        text = f"event {published.event_id} was published before"
+    return Answer(published, text, ok=published.is_new)
 
 
 @command(
@@ -93,7 +88,7 @@ def publish(topic: str, payload: str | None, event_id: str | None) -> None:
 @option("--workflow NAME", "Start a run of this workflow for each event.")
 @option("--queue NAME", "Send each event to this message queue.")
 @option("--url URL", "Send each event to this URL, signed.")
-@option("--match JSON", "Only events whose payload contains this.")
+@option("--match JSON", "Only events whose payload contains this.", callback=json_of("--match"))
 @option(
     "--secret-file",
     "Of a URL: the file that has the secret.",
@@ -105,7 +100,7 @@ def subscribe(
     workflow: str | None,
     queue: str | None,
     url: str | None,
-    match: str | None,
+    match: Any,
     secret_file: Path | None,
     allow_inner: bool,
 ) -> None:
@@ -115,7 +110,6 @@ def subscribe(
     """
     if url is not None and secret_file is None:
         raise click.UsageError("--url needs the secret that signs: --secret-file FILE")
-    condition: Any = None if match is None else decoded(read_json(match, "--match"))
     secret = None if secret_file is None else secret_file.read_text().strip()
     options: Any = {} if queue is None else {"queue": queue}
 
@@ -124,7 +118,7 @@ def subscribe(
             pattern,
             workflow=workflow,
             url=url,
-            match=condition,
+            match=match,
             secret=secret,
             allow_inner=allow_inner,
             **options,
