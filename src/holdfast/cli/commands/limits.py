@@ -157,9 +157,7 @@ def set_limit(
 )
 @click.argument("kind", type=click.Choice(_KINDS))
 @_named
-def remove(
-    kind: str, queue: str | None, workflow: str | None, activity: str | None, key: str | None
-) -> None:
+def remove(kind: str, key: str | None, **where: Any) -> None:
     """Remove a limit of the kind concurrency, rate, units, fairness or ageing.
 
     What waits for it may run at once.
@@ -169,20 +167,14 @@ def remove(
     """
     from holdfast.definitions.limits import Ageing, Fairness, Limit, Rate
 
-    _check_one("--queue, --workflow and --activity", queue, workflow, activity)
+    _check_one("--queue, --workflow and --activity", *where.values())
     types: dict[str, type[AnyLimit]] = dict(
         zip(_KINDS, (Limit, Rate, Rate, Fairness, Ageing), strict=True)
     )
 
     async def work(link: Link) -> Answer:
-        removed = await link.client.limits.remove(
-            types[kind],
-            queue=queue,
-            workflow=workflow,
-            activity=activity,
-            key=key,
-            units=kind == "units",
-        )
+        units = kind == "units"
+        removed = await link.client.limits.remove(types[kind], key=key, units=units, **where)
         text = "removed" if removed else "there is no such limit"
         return Answer({"removed": removed}, text, ok=removed)
 
