@@ -86,7 +86,7 @@ class StepProgress(Value, frozen=True, kw_only=True):
         return error_text(raised(self.error))
 
 
-def graph_steps(states: Iterable[FlowStepState]) -> tuple[StepShape, ...]:
+def graph_steps(states: Iterable[FlowStepState | StepProgress]) -> tuple[StepShape, ...]:
     """Return the graph of the steps that a run has or had, without their options."""
     return tuple(
         StepShape(slug=each.step, kind=each.kind, deps=each.deps, trigger_rule=each.trigger_rule)

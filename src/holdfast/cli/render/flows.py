@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from holdfast.cli.render.console import plain
 from holdfast.codec import raw
 from holdfast.flows import rule_words, steps_by_depth
-from holdfast.insight.flow_progress import SKIPPED, StepProgress, StepState
+from holdfast.insight.flow_progress import SKIPPED, StepProgress, StepState, graph_steps
 from holdfast.insight.wording import ago, length, shorten
-from holdfast.types import FlowShape, StepShape
+from holdfast.types import FlowShape
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -110,13 +110,8 @@ def _line(step: StepProgress, began_at: int, now: int) -> str:
 
 def _layers(steps: Sequence[StepProgress]) -> list[list[StepProgress]]:
     by_name = {step.step: step for step in steps}
-    shapes = tuple(
-        StepShape(slug=step.step, deps=step.deps, trigger_rule=step.trigger_rule) for step in steps
-    )
-    return [
-        [by_name[each.slug] for each in layer]
-        for layer in steps_by_depth(FlowShape(name="", steps=shapes))
-    ]
+    shape = FlowShape(name="", steps=graph_steps(steps))
+    return [[by_name[each.slug] for each in layer] for layer in steps_by_depth(shape)]
 
 
 def _row(step: StepProgress, now: int) -> tuple[str | Text, ...]:
