@@ -108,7 +108,15 @@ def digest(token: str) -> str:
     return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class KeyAccess:
+class _Unrevoked:
+    """The base of ways that take nothing back: the key stays, and others are asked each time."""
+
+    def still(self, principal: Principal) -> bool:
+        """Return True: a stream is asked about when it is resumed."""
+        return True
+
+
+class KeyAccess(_Unrevoked):
     """One token opens everything."""
 
     def __init__(self, key: str) -> None:
@@ -130,12 +138,8 @@ class KeyAccess:
         """Return who has this name, with the digest of the token; for sessions of browsers."""
         return (Principal("key", "admin"), self._digest) if name == "key" else None
 
-    def still(self, principal: Principal) -> bool:
-        """Return True: the key is the same while the server runs."""
-        return True
 
-
-class AnyAccess:
+class AnyAccess(_Unrevoked):
     """A header must be there, and is not checked: for this machine, or behind a proxy that does."""
 
     def __init__(self, proxies: Sequence[str] = ()) -> None:
@@ -150,12 +154,8 @@ class AnyAccess:
             raise refused("send an Authorization header")
         return Principal("any", "admin")
 
-    def still(self, principal: Principal) -> bool:
-        """Return True: nothing is checked."""
-        return True
 
-
-class ProxyAccess:
+class ProxyAccess(_Unrevoked):
     """A proxy has checked who asks, and names them in a header.
 
     Other headers may say the level of the caller, and what it may see.
@@ -205,15 +205,11 @@ class ProxyAccess:
         except ConfigurationError as error:
             raise refused(f"the proxy did not say what the caller may see: {error}") from None
 
-    def still(self, principal: Principal) -> bool:
-        """Return True: the proxy decides."""
-        return True
-
 
 Asked: TypeAlias = Callable[[Request], "Principal | Awaitable[Principal | None] | None"]
 
 
-class AskedAccess:
+class AskedAccess(_Unrevoked):
     """The host program says who asks: for a server that is mounted in it."""
 
     def __init__(self, ask: Asked) -> None:
@@ -227,10 +223,6 @@ class AskedAccess:
         if found is None:
             raise refused("log in first")
         return found
-
-    def still(self, principal: Principal) -> bool:
-        """Return True: a stream is asked about when it is resumed."""
-        return True
 
 
 def read_networks(networks: Sequence[str]) -> tuple[Network, ...]:
