@@ -180,37 +180,26 @@ _read_sent: Final[Callable[[str], _Sent]] = msgspec.json.Decoder(_Sent).decode
 def _saturation(worker: Worker) -> list[Family]:
     """Return how full and how late a worker is."""
     load = worker.load
-    families = [
-        gauge("holdfast_worker_held", "Runs, activities and steps that it holds.", load.held),
-        gauge("holdfast_worker_concurrency", "How many it may hold.", worker.info.concurrency),
-        gauge("holdfast_cache_runs", "Suspended runs that it keeps in memory.", load.cached),
-    ]
-    if load.heartbeat_late_seconds is not None:
-        families.append(
-            gauge(
-                "holdfast_heartbeat_late_seconds",
-                "For how long the answer to its heartbeat is overdue.",
-                load.heartbeat_late_seconds,
-            )
-        )
-    if load.loop_lag_seconds is not None:
-        families.append(
-            gauge(
-                "holdfast_loop_lag_seconds",
-                "How long a call took through its event loop, at the last heartbeat.",
-                load.loop_lag_seconds,
-            )
-        )
+    taken = None if load.threads is None else load.threads.taken
+    gauges = (
+        ("holdfast_worker_held", "Runs, activities and steps that it holds.", load.held),
+        ("holdfast_worker_concurrency", "How many it may hold.", worker.info.concurrency),
+        ("holdfast_cache_runs", "Suspended runs that it keeps in memory.", load.cached),
+        (
+            "holdfast_heartbeat_late_seconds",
+            "For how long the answer to its heartbeat is overdue.",
+            load.heartbeat_late_seconds,
+        ),
+        (
+            "holdfast_loop_lag_seconds",
+            "How long a call took through its event loop, at the last heartbeat.",
+            load.loop_lag_seconds,
+        ),
+        ("holdfast_step_threads_busy", "Threads of steps and activities that are in use.", taken),
+    )
+    families = [gauge(name, about, value) for name, about, value in gauges if value is not None]
     if load.spans_dropped is not None:
         dropped = Counter("holdfast_spans_dropped_total", "Spans that were not written.")
         dropped.add((), load.spans_dropped)
         families.append(dropped.family())
-    if load.threads is not None:
-        families.append(
-            gauge(
-                "holdfast_step_threads_busy",
-                "Threads of steps and activities that are in use.",
-                load.threads.taken,
-            )
-        )
     return [*families, *hint_families(load.hints)]
