@@ -1,8 +1,8 @@
 """Write the synchronous client from the asynchronous one.
 
 Each public method becomes a method of the same name, parameters and types, which makes the call
-through a portal: `blocking` and `iterating` make it of the asynchronous one. A method is written
-out only if it has overloads, or if its result becomes a synchronous handle or message. Of the
+through a portal: `blocking`, `iterating` and `making` make it of the asynchronous one. A method is
+written out only if it has overloads, or if the type of its result is a variable. Of the
 documentation the first line is repeated: `holdfast.sync.docs` takes the rest from those methods.
 
     python scripts/generate_sync.py           write src/holdfast/sync/
@@ -85,6 +85,7 @@ _ANY = next(
     for node in ast.walk(ast.parse("def any(self, *args: Any, **options: Any): ..."))
     if isinstance(node, ast.FunctionDef)
 )
+_HELD = re.compile(r"(\[?)\b(RunHandle|Message)\b")  # in the type of a result
 WIDTH = 86  # of a docstring in a method, in characters
 
 # What the hand-written bases hold.
@@ -114,7 +115,8 @@ def generate(module: str) -> str:
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
             ),
             "from holdfast.sync.base import SyncBase, SyncGroup, SyncHandleBase",
-            "from holdfast.sync.base import SyncMessageBase, Target, blocking, iterating",
+            "from holdfast.sync.base import SyncMessageBase, Target",
+            "from holdfast.sync.base import blocking, each, iterating, making",
             *(
                 f"from holdfast.sync.{each.twin} import Sync{each.name}"
                 for each in SOURCES
@@ -178,16 +180,19 @@ def _translations(found: ast.ClassDef, source: Source) -> list[str]:
 
 
 def _is_written_out(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return True if the result is not that of the asynchronous method, or of a variable type."""
+    """Return True if the type of the result is a variable."""
     result = ast.unparse(method.returns) if method.returns else "None"
-    return re.search(rf"\b({'|'.join(TWINS)}|[A-Z]|Out|Out_co)\b", result) is not None
+    return re.search(r"\b([A-Z]|Out|Out_co)\b", result) is not None
 
 
 def _made(method: ast.FunctionDef | ast.AsyncFunctionDef, of: str) -> str:
     """Return the line that makes a synchronous method of an asynchronous one."""
     result = ast.unparse(method.returns) if method.returns else ""
-    make = "iterating" if result.startswith(_YIELDS) else "blocking"
-    return f"{method.name} = {make}({of}.{method.name})\n{_docstring(method, WIDTH + 4) or ''}"
+    make, given = "iterating" if result.startswith(_YIELDS) else "blocking", f"{of}.{method.name}"
+    if (held := _HELD.search(result)) is not None:
+        twin = f"Sync{held[2]}" + ("[object]" if held[2] == "RunHandle" else "")
+        make, given = "making", f"{f'each({twin})' if held[1] else twin}, {given}"
+    return f"{method.name} = {make}({given})\n{_docstring(method, WIDTH + 4) or ''}"
 
 
 def _is_overload(method: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -223,7 +228,7 @@ def _body(method: ast.FunctionDef | ast.AsyncFunctionDef, result: str, *, precis
     if isinstance(method, ast.FunctionDef):
         return f"SyncRunHandle(self._portal, {target}({given}))"
     call = f"self._call({', '.join((target, given) if given else (target,))})"
-    held = re.search(r"(\[?)\b(RunHandle|Message)\b", result)
+    held = _HELD.search(result)
     if held is None:  # a type variable alone is lost on the way through `_call`
         return f"cast('{result}', {call})" if re.fullmatch("[A-Z]", result) and precise else call
     if not precise:

@@ -33,6 +33,8 @@ E = TypeVar("E")
 P = ParamSpec("P")
 Out_co = TypeVar("Out_co", covariant=True)
 R = TypeVar("R")
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 def blocking(
@@ -46,6 +48,23 @@ def blocking(
         return result
 
     return call
+
+
+def making(
+    make: Callable[[Portal, T], S], method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]
+) -> Callable[Concatenate[Any, P], S]:
+    """Return a method as `blocking` does; `make` makes its result of the asynchronous one."""
+    name = method.__name__
+
+    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> S:
+        return make(self._portal, self._call(getattr(self._target, name), *args, **kwargs))
+
+    return call
+
+
+def each(make: Callable[[Portal, T], S]) -> Callable[[Portal, list[T]], list[S]]:
+    """Return what makes a list of synchronous values of one of asynchronous ones."""
+    return lambda portal, found: [make(portal, one) for one in found]
 
 
 def iterating(

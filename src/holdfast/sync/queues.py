@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
-
 from holdfast.client.queues import Queues
-from holdfast.sync.base import SyncGroup, blocking
+from holdfast.sync.base import SyncGroup, blocking, each, making
 from holdfast.sync.message import SyncMessage
-from holdfast.values.durations import Duration
 
 
 class SyncQueues(SyncGroup[Queues], of=Queues):
@@ -27,59 +24,10 @@ class SyncQueues(SyncGroup[Queues], of=Queues):
     """Send a message. Return its id; for a `dedup_id` that is known, that of the first message."""
     send_many = blocking(Queues.send_many)
     """Send messages; return their ids in the order given. See `send`."""
-
-    def receive(
-        self,
-        queue: str,
-        limit: int = 1,
-        *,
-        visibility: Duration | None = None,
-        wait: Duration = 0,
-        contains: object = None,
-        per_group: int = 1,
-        type: object = object,
-        consumer: str | None = None,
-    ) -> builtins.list[SyncMessage]:
-        """Receive up to `limit` messages, of a FIFO queue up to `per_group` of so many groups."""
-        return [
-            SyncMessage(self._portal, each)
-            for each in self._call(
-                self._target.receive,
-                queue,
-                limit,
-                visibility=visibility,
-                wait=wait,
-                contains=contains,
-                per_group=per_group,
-                type=type,
-                consumer=consumer,
-            )
-        ]
-
-    def pop(
-        self,
-        queue: str,
-        limit: int = 1,
-        *,
-        wait: Duration = 0,
-        contains: object = None,
-        per_group: int = 1,
-        type: object = object,
-    ) -> builtins.list[SyncMessage]:
-        """Receive messages and acknowledge them in one transaction: each comes at most once."""
-        return [
-            SyncMessage(self._portal, each)
-            for each in self._call(
-                self._target.pop,
-                queue,
-                limit,
-                wait=wait,
-                contains=contains,
-                per_group=per_group,
-                type=type,
-            )
-        ]
-
+    receive = making(each(SyncMessage), Queues.receive)
+    """Receive up to `limit` messages, of a FIFO queue up to `per_group` of so many groups."""
+    pop = making(each(SyncMessage), Queues.pop)
+    """Receive messages and acknowledge them in one transaction: each comes at most once."""
     ack = blocking(Queues.ack)
     """Acknowledge messages: they are done. Return for each if it was in flight still."""
     nack = blocking(Queues.nack)

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
-from holdfast.client.forking import ForkOptions
-from holdfast.client.naming import RunRef
 from holdfast.client.runs import Runs
-from holdfast.sync.base import SyncGroup, blocking, iterating
+from holdfast.sync.base import SyncGroup, blocking, iterating, making
 from holdfast.sync.handle import SyncRunHandle
 
 
@@ -50,23 +46,12 @@ class SyncRuns(SyncGroup[Runs], of=Runs):
     """Let a paused run continue, or try a stuck one again now. Return False for any other."""
     reschedule = blocking(Runs.reschedule)
     """Change the queue, the start or the deadline of an open run; False if it was so before."""
-
-    def retry(
-        self, run: RunRef, *, from_step: str | None = None, failed_steps: bool = False
-    ) -> SyncRunHandle[object]:
-        """Start a run that continues where another one failed, with all that it had completed."""
-        return SyncRunHandle(
-            self._portal,
-            self._call(self._target.retry, run, from_step=from_step, failed_steps=failed_steps),
-        )
-
+    retry = making(SyncRunHandle[object], Runs.retry)
+    """Start a run that continues where another one failed, with all that it had completed."""
     retry_plan = blocking(Runs.retry_plan)
     """Return which calls a retry would keep, and which it would make again, by key."""
-
-    def fork(self, run: RunRef, **options: Unpack[ForkOptions]) -> SyncRunHandle[object]:
-        """Start a run that continues from a place in another run's log."""
-        return SyncRunHandle(self._portal, self._call(self._target.fork, run, **options))
-
+    fork = making(SyncRunHandle[object], Runs.fork)
+    """Start a run that continues from a place in another run's log."""
     set_attributes = blocking(Runs.set_attributes)
     """Set attributes of a run, open or ended, and return all that it has; None removes one."""
     set_tags = blocking(Runs.set_tags)
