@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import aclosing
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,11 +17,11 @@ from holdfast.cli.render.hints import with_database
 from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Coroutine
 
     from holdfast.cli.connecting import Link
     from holdfast.client import Message
-    from holdfast.types import MessagePage, QueueInfo, QueueMetrics
+    from holdfast.types import QueueInfo, QueueMetrics
 
 T = TypeVar("T")
 
@@ -129,7 +128,7 @@ async def list_queues(link: Link) -> Answer:
 @_all_option
 def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """Show a message queue: settings, limits, how much is in it, and messages, not received."""
-    from holdfast.cli.render.queues import message_json, queue_lines, write_messages
+    from holdfast.cli.render.queues import queue_lines
     from holdfast.insight.limits import limits_of_messages
 
     as_json = current_settings().json
@@ -141,17 +140,9 @@ def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
         counted: QueueMetrics
         [counted] = await queues.metrics(name)
         limits = limits_of_messages(await link.client.limits.list(), name)
-        found, rest = list[dict[str, object]](), None
         if not as_json:
             click.echo("\n".join(queue_lines(info, counted, limits, now)))
-        pages = _pages(link, name, None if all_ else limit, cursor, as_json=as_json)
-        async with aclosing(pages):
-            async for page in pages:
-                rest = page.cursor
-                if all_ or not as_json:
-                    write_messages(page.messages, now, as_json)
-                else:
-                    found += map(message_json, page.messages)
+        found, _, rest = await _write(link, name, None if all_ else limit, cursor)
         if as_json and not all_:
             told = plain(info) | {"settings": info.settings}
             shown = {"queue": told, "metrics": counted, "limits": limits}
@@ -162,25 +153,20 @@ def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
     call(lambda link: work(link, name))
 
 
-async def _pages(
-    link: Link,
-    queue: str,
-    limit: int | None,
-    cursor: str | None,
-    *,
-    as_json: bool,
-    origin: str | None = None,
-) -> AsyncGenerator[MessagePage]:
-    """Yield messages page by page, at most `limit`; people are shown the beginnings of payloads.
+async def _write(
+    link: Link, queue: str, limit: int | None, cursor: str | None, origin: str | None = None
+) -> tuple[list[dict[str, object]], int, str | None]:
+    """Write messages page by page, at most `limit`; return how many, and the cursor after them.
 
-    So no more than a page is held, however many there are. Pages without messages are left out,
-    but the last one.
+    So no more than a page is held, however many there are. People are shown the beginnings of
+    payloads. With --json and a limit they are returned, as a part of one answer.
     """
-    from holdfast.cli.render.queues import WIDEST
+    from holdfast.cli.render.queues import WIDEST, message_json, write_messages
 
-    read = partial(
-        link.client.queues.page, queue, clip=None if as_json else WIDEST + 1, origin=origin
-    )
+    as_json, now = current_settings().json, await link.store.now()
+    clip = None if as_json else WIDEST + 1
+    read = partial(link.client.queues.page, queue, clip=clip, origin=origin)
+    found, count = list[dict[str, object]](), 0
     left, last = limit, False
     while not last:
         many = _PAGE if left is None or origin is not None else min(_PAGE, left)
@@ -190,8 +176,12 @@ async def _pages(
                 page = await read(limit=left, cursor=cursor)
             left -= len(page.messages)
         cursor, last = page.cursor, page.cursor is None or left == 0
-        if page.messages or last:
-            yield page
+        count += len(page.messages)
+        if limit is None or not as_json:
+            write_messages(page.messages, now, as_json, dead=origin is not None)
+        else:
+            found += map(message_json, page.messages)
+    return found, count, cursor
 
 
 @command(
@@ -241,19 +231,21 @@ def receive(name: str, acks: bool, **options: Any) -> None:
     """
     from holdfast.cli.render.queues import write_received
 
-    as_json = current_settings().json
-
     @names_similar
     async def work(link: Link, name: str) -> list[Message]:
         queues = link.client.queues
         found = await queues.receive(name, **options)
-        write_received(found, as_json)
+        write_received(found, current_settings().json)
         if acks:
             await queues.ack(found)
         return found
 
-    found = call(lambda link: work(link, name))
-    if not found and not as_json:
+    end_of_receive(bool(call(lambda link: work(link, name))))
+
+
+def end_of_receive(found: bool) -> None:
+    """End a command that receives: with exit code 1 if there was no message."""
+    if not found and not current_settings().json:
         click.echo("no message is due", err=True)
     click.get_current_context().exit(exits.OK if found else exits.FAILED)
 
@@ -299,25 +291,15 @@ def nack(receipts: tuple[str, ...], delay: float, error: str | None) -> None:
 @_all_option
 def dead(name: str, limit: int, cursor: str | None, all_: bool) -> None:
     """List the dead letters of a queue, each with the reason of the last time."""
-    from holdfast.cli.render.queues import message_json, write_messages
-
     as_json = current_settings().json
 
     @names_similar
     async def work(link: Link, name: str) -> None:
         settings = (await link.client.queues.get(name)).settings
-        now, letters = await link.store.now(), settings.dead_letters
+        letters, most = settings.dead_letters, None if all_ else limit
         found, count, rest = list[dict[str, object]](), 0, None
-        most = None if all_ else limit
         if letters is not None:
-            pages = _pages(link, letters, most, cursor, as_json=as_json, origin=name)
-            async with aclosing(pages):
-                async for page in pages:
-                    count, rest = count + len(page.messages), page.cursor
-                    if all_ or not as_json:
-                        write_messages(page.messages, now, as_json, dead=True)
-                    else:
-                        found += map(message_json, page.messages)
+            found, count, rest = await _write(link, letters, most, cursor, name)
         if as_json and not all_:
             write_json(found)
         elif not count:

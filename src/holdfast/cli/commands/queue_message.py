@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli import exits
 from holdfast.cli.answers import Answer, answer, call, current_settings
-from holdfast.cli.commands.queue import names_similar
+from holdfast.cli.commands.queue import end_of_receive, names_similar
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import duration, future_moment, json_of, read_json
 from holdfast.cli.render.console import plain
@@ -102,18 +101,13 @@ def pop(name: str, **options: Any) -> None:
     """
     from holdfast.cli.render.queues import write_received
 
-    as_json = current_settings().json
-
     @names_similar
     async def work(link: Link, name: str) -> bool:
         found = await link.client.queues.pop(name, **options)
-        write_received(found, as_json, receipts=False)
+        write_received(found, current_settings().json, receipts=False)
         return bool(found)
 
-    found = call(lambda link: work(link, name))
-    if not found and not as_json:
-        click.echo("no message is due", err=True)
-    click.get_current_context().exit(exits.OK if found else exits.FAILED)
+    end_of_receive(call(lambda link: work(link, name)))
 
 
 def _done(what: str, done: bool, name: str, message_id: int) -> Answer:
