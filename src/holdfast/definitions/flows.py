@@ -25,21 +25,14 @@ from holdfast.definitions.flow_steps import (
     check_step_options,
     whole_seconds,
 )
-from holdfast.definitions.options import limit_seconds, option
+from holdfast.definitions.options import limit_seconds
 from holdfast.definitions.signatures import Declared
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.flows import leaves, to_mermaid
-from holdfast.types import (
-    DEFAULT_PRIORITY,
-    DEFAULT_QUEUE,
-    PRIORITIES,
-    FlowShape,
-    RunKind,
-    StartRules,
-)
-from holdfast.values.durations import Duration, seconds
-from holdfast.values.names import check_app_name, check_flow_name, check_queue_name, full_name
+from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, FlowShape, RunKind, StartRules
+from holdfast.values.durations import Duration
+from holdfast.values.names import check_app_name, check_flow_name, full_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -116,16 +109,8 @@ class Flow(Startable[In, dict[str, object]]):
             )
         self.name = check_flow_name(name)
         self.full_name = full_name(check_app_name(app), self.name)
-        self.version, self.priority = version, priority
         of = str(self)
-        if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"{of}: version must be 1 or more")
-        if priority not in PRIORITIES:
-            raise ConfigurationError(f"{of}: priority must be 0 (first) to 4")
-        with option(of, "queue"):
-            self.queue = check_queue_name(queue)
-        with option(of, "retention"):
-            self.retention_seconds = None if retention is None else seconds(retention)
+        self._set_options(of, version, priority, queue, retention)
         self.timeout_seconds = limit_seconds(run_timeout, of, "run_timeout")
         self._empty = FlowShape(
             name=self.full_name,

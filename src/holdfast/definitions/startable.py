@@ -7,7 +7,11 @@ from typing import ClassVar, Generic, Never, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.types import RunKind, StartRules
+from holdfast.definitions.options import option
+from holdfast.errors import ConfigurationError
+from holdfast.types import PRIORITIES, RunKind, StartRules
+from holdfast.values.durations import Duration, seconds
+from holdfast.values.names import check_queue_name
 
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
@@ -29,6 +33,21 @@ class Startable(ABC, Generic[In_contra, Out_co]):
     timeout_seconds: float | None
     retention_seconds: float | None
     rules: StartRules | None  # for its starts
+
+    def _set_options(
+        self, of: str, version: int, priority: int, queue: str, retention: Duration | None
+    ) -> None:
+        """Keep the options that both have. Raises ConfigurationError for what cannot work."""
+        # Callers without a type checker pass anything.
+        if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"{of}: version must be 1 or more")
+        if priority not in PRIORITIES:
+            raise ConfigurationError(f"{of}: priority must be 0 (first) to 4")
+        self.version, self.priority = version, priority
+        with option(of, "queue"):
+            self.queue = check_queue_name(queue)
+        with option(of, "retention"):
+            self.retention_seconds = None if retention is None else seconds(retention)
 
     @property
     @abstractmethod

@@ -28,7 +28,6 @@ from holdfast.retry import Retry
 from holdfast.types import (
     DEFAULT_PRIORITY,
     DEFAULT_QUEUE,
-    PRIORITIES,
     AlertRule,
     DeclaredRules,
     LimitRule,
@@ -39,7 +38,7 @@ from holdfast.types import (
     RunTarget,
 )
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.names import check_app_name, check_queue_name, check_workflow_name, full_name
+from holdfast.values.names import check_app_name, check_workflow_name, full_name
 
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -82,20 +81,12 @@ class Workflow(Startable[In_contra, Out_co]):
         self.__doc__, self.fn = fn.__doc__, fn
         self.written: Callable[..., object] = fn  # the app's own function, which errors point at
         self.name = check_workflow_name(fn.__name__ if name is None else name)
-        self.version = version
-        with option(f"workflow {self.name}", "queue"):
-            self.queue = check_queue_name(queue)
-        with option(f"workflow {self.name}", "retention"):
-            self.retention_seconds = None if retention is None else seconds(retention)
-        with option(f"workflow {self.name}", "timeout"):
+        of = f"workflow {self.name}"
+        self._set_options(of, version, priority, queue, retention)
+        with option(of, "timeout"):
             self.timeout_seconds = None if timeout is None else seconds(timeout)
-        self.priority, self.pinned = priority, pinned
-        self.retry = check_run_retry(retry, f"workflow {self.name}")
+        self.pinned, self.retry = pinned, check_run_retry(retry, of)
         self.registry = registry or Registry(self.name)
-        if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"workflow {self.name}: version must be 1 or more")
-        if priority not in PRIORITIES:
-            raise ConfigurationError(f"workflow {self.name}: priority must be 0 (first) to 4")
         self.full_name = full_name(self.registry.name, self.name)
         self.handler, parameter = f"{self.full_name}@{version}", _input_parameter(fn, self.name)
         _check_context(fn, self.name)
@@ -103,7 +94,7 @@ class Workflow(Startable[In_contra, Out_co]):
         self._input = None if parameter is None else Declared(fn, parameter.name, what)
         self._default = _default(parameter)
         self._output = Declared(fn, "return", f"output of {self.name}")
-        self.rules = rules_of(f"workflow {self.name}", self.input_annotation, rules or {})
+        self.rules = rules_of(of, self.input_annotation, rules or {})
 
     def __repr__(self) -> str:
         return f"<Workflow {self.handler}>"
