@@ -192,25 +192,22 @@ def run_shape(run: RunRecord, largest: int | None = None) -> RunShape:
 
 def event_shape(entry: LoggedEvent) -> EventShape:
     """Return an entry of a log, whole."""
-    return EventShape(
-        idx=entry.idx,
-        type=entry.event.type,
-        key=entry.event.key,
-        details=raw(shown_details(entry.event)),
-        at=to_datetime(entry.event.at),
-    )
+    return _event_shape(entry.idx, entry.event)
 
 
 def clipped_shape(entry: ClippedEvent, largest: int) -> EventShape:
     """Return an entry of a page of a log, details of more than `largest` bytes as their size."""
-    is_cut = entry.size > largest
+    return _event_shape(entry.idx, entry.event, entry.size if entry.size > largest else None)
+
+
+def _event_shape(idx: int, event: Event, cut: int | None = None) -> EventShape:
     return EventShape(
-        idx=entry.idx,
-        type=entry.event.type,
-        key=entry.event.key,
-        details=None if is_cut else raw(shown_details(entry.event)),
-        at=to_datetime(entry.event.at),
-        details_bytes=entry.size if is_cut else msgspec.UNSET,
+        idx=idx,
+        type=event.type,
+        key=event.key,
+        details=None if cut is not None else raw(shown_details(event)),
+        at=to_datetime(event.at),
+        details_bytes=msgspec.UNSET if cut is None else cut,
     )
 
 
