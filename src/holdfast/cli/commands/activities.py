@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli.answers import Answer, answer
+from holdfast.cli.answers import Answer
 from holdfast.cli.framework import Group, command, option, sources
-from holdfast.cli.inputs import read_json
-from holdfast.cli.render.console import decoded
+from holdfast.cli.inputs import json_of
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
@@ -36,20 +35,15 @@ def activities() -> None:
     ),
 )
 @click.argument("token")
-@click.argument("result", required=False)
-def complete(token: str, result: str | None) -> None:
+@click.argument("result", required=False, callback=json_of("result"))
+async def complete(link: Link, token: str, result: object) -> Answer:
     """Complete an activity with RESULT.
 
     RESULT is JSON, @FILE, or - for stdin; the default is null. Exit code 4 if the attempt has
     ended, or a newer one has started.
     """
-    value = decoded(read_json(result, "result"))
-
-    async def work(link: Link) -> Answer:
-        await link.client.activities.complete(token, value)
-        return Answer({"token": token, "outcome": "recorded"}, "completed")
-
-    answer(work)
+    await link.client.activities.complete(token, result)
+    return Answer({"token": token, "outcome": "recorded"}, "completed")
 
 
 @command(

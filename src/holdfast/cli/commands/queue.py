@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli import exits
-from holdfast.cli.answers import Answer, answer, call, current_settings
+from holdfast.cli.answers import Answer, call, current_settings
 from holdfast.cli.finding import unknown_queue
 from holdfast.cli.framework import Group, command, option
 from holdfast.cli.inputs import duration, future_moment, json_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.connecting import Link
     from holdfast.client import Message
-    from holdfast.types import QueueInfo, QueueMetrics
+    from holdfast.types import QueueInfo, QueueMetrics, Receipt
 
 T = TypeVar("T")
 
@@ -250,31 +250,35 @@ def end_of_receive(found: bool) -> None:
     click.get_current_context().exit(exits.OK if found else exits.FAILED)
 
 
+def _receipts(
+    context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]
+) -> list[Receipt]:
+    """Return what receipts are read of. Raises click.UsageError."""
+    from holdfast.types import Receipt
+
+    try:
+        return [Receipt.parse(text) for text in texts]
+    except ValueError:
+        raise click.UsageError(
+            "Invalid value: a receipt is what `holdfast queue receive` writes with each message"
+        ) from None
+
+
 @command("ack", examples=("holdfast queue ack RECEIPT",))
-@click.argument("receipts", nargs=-1, required=True)
-def ack(receipts: tuple[str, ...]) -> None:
+@click.argument("receipts", nargs=-1, required=True, callback=_receipts)
+async def ack(link: Link, receipts: list[Receipt]) -> Answer:
     """Acknowledge messages by their receipts. Exit code 1 if one is not in flight any more."""
-    parsed = _parsed(receipts)
-
-    async def work(link: Link) -> Answer:
-        return _outcomes(await link.client.queues.ack(parsed), "acknowledged")
-
-    answer(work)
+    return _outcomes(await link.client.queues.ack(receipts), "acknowledged")
 
 
 @command("nack", examples=("holdfast queue nack RECEIPT --delay 10s --error 'no van'",))
-@click.argument("receipts", nargs=-1, required=True)
+@click.argument("receipts", nargs=-1, required=True, callback=_receipts)
 @option("--delay TIME", "Due again after TIME.", type=duration, default="0s", show_default=False)
 @option("--error TEXT", "Why.")
-def nack(receipts: tuple[str, ...], delay: float, error: str | None) -> None:
+async def nack(link: Link, receipts: list[Receipt], delay: float, error: str | None) -> Answer:
     """Give messages back by their receipts. Exit code 1 if one is not in flight any more."""
-    parsed = _parsed(receipts)
-
-    async def work(link: Link) -> Answer:
-        returned = await link.client.queues.nack(parsed, delay=delay, error=error)
-        return _outcomes(returned, "given back")
-
-    answer(work)
+    returned = await link.client.queues.nack(receipts, delay=delay, error=error)
+    return _outcomes(returned, "given back")
 
 
 @command(
@@ -314,17 +318,6 @@ def dead(name: str, limit: int, cursor: str | None, all_: bool) -> None:
             click.echo(f"more with --cursor {rest}", err=True)
 
     call(lambda link: work(link, name))
-
-
-def _parsed(texts: tuple[str, ...]) -> list[Any]:
-    from holdfast.types import Receipt
-
-    try:
-        return [Receipt.parse(text) for text in texts]
-    except ValueError:
-        raise click.BadParameter(
-            "a receipt is what `holdfast queue receive` writes with each message"
-        ) from None
 
 
 def _outcomes(done: list[bool], what: str) -> Answer:
