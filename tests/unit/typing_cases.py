@@ -1,4 +1,4 @@
-"""What type checkers infer for steps, workflows and clients; checked by test_typing, never run."""
+"""What type checkers infer for steps and workflows; checked with the package, never run."""
 
 # pyright: strict, reportUnnecessaryTypeIgnoreComment=true
 

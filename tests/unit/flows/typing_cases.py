@@ -1,4 +1,4 @@
-"""What type checkers infer for flows, and what they refuse; checked by test_typing, never run.
+"""What type checkers infer for flows, and what they refuse; checked with the package, never run.
 
 P10.
 """
