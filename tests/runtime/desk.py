@@ -33,10 +33,15 @@ ENDS = ("ActivityCompleted", "ActivityFailed")
 
 
 async def eventually(holds: Callable[[], bool | Awaitable[bool]]) -> None:
-    """Return once something holds; fail where it does not in time."""
+    """Return once something holds; fail where it does not in time.
+
+    It looks less and less often: to ask `why` each millisecond takes a whole processor.
+    """
+    pause = 0.001
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not (answer if isinstance(answer := holds(), bool) else await answer):
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.05)
 
 
 class Desk:
