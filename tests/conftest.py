@@ -179,11 +179,14 @@ def shared_server(home: Path, binaries: Path | None = None) -> Iterator[Embedded
 
     It does not wait for the disk: what it holds need not survive a failure of the machine. It takes
     the sessions that all test processes keep, none of which has to load the language of functions.
+    Nor does autovacuum change the statistics of databases: each change makes all sessions plan
+    again, and a database with other statistics than the template's is not used again.
     """
     with ExitStack() as stack:
         with pytest.MonkeyPatch.context() as patch:
             patch.setitem(cluster._SETTINGS, "fsync", "off")
             patch.setitem(cluster._SETTINGS, "full_page_writes", "off")
+            patch.setitem(cluster._SETTINGS, "autovacuum", "off")
             patch.setitem(cluster._SETTINGS, "max_connections", "400")
             patch.setitem(cluster._SETTINGS, "shared_preload_libraries", "plpgsql")
             server = stack.enter_context(EmbeddedServer.acquire(home, binaries=binaries))
