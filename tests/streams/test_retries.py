@@ -78,8 +78,8 @@ def page(shown: Shown) -> list[str]:
     return [each.value for each in found]
 
 
-async def shows_all(handle: RunHandle[Any], before: Shown, whole: Sequence[str]) -> None:
-    """Check that a page which was cut off anywhere in `before` shows all in the end, once."""
+async def shows_all(handle: RunHandle[Any], whole: Sequence[str], *befores: Shown) -> None:
+    """Check that a page which was cut off anywhere in one of `befores` shows all at last, once."""
     assert page(await read(handle)) == list(whole)
     assert [each.value for each in (await handle.read_stream("tokens")).items] == list(whole)
     assert await collect(handle.stream("tokens", type=str)) == list(whole)
@@ -90,11 +90,13 @@ async def shows_all(handle: RunHandle[Any], before: Shown, whole: Sequence[str])
         if found.ended:
             break
     assert pages == list(whole)
-    for cut in range(len(before) + 1):
-        had = before[:cut]
-        last = [each.offset for each in had if isinstance(each, StreamItem)]
-        resumed = await read(handle, after=last[-1] if last else 0)
-        assert page([*had, *resumed]) == list(whole), (cut, resumed)
+    rests = dict[int, Shown]()  # by the last offset that a page has
+    for had in [before[:cut] for before in befores for cut in range(len(before) + 1)]:
+        [*_, last] = [0, *(each.offset for each in had if isinstance(each, StreamItem))]
+        if last not in rests:
+            rests[last] = await read(handle, after=last)
+        resumed = rests[last]
+        assert page([*had, *resumed]) == list(whole), (had, resumed)
         offsets = [each.offset for each in [*had, *resumed] if isinstance(each, StreamItem)]
         assert offsets == sorted(set(offsets))
 
@@ -134,7 +136,7 @@ async def test_a_resumed_run_shows_what_it_kept_and_nothing_twice(
         await by_key.result(timeout=20)
     whole = ["begin ", "a1.1 ", "a2.1 ", "held1 ", "b1.1 ", "b2.1 ", "end "]
     assert page(await during) == whole
-    await shows_all(by_key, before, whole)
+    await shows_all(by_key, whole, before)
     assert Restarted("hold", 1) in await read(by_key, after=4)
     assert page(await read(client.handle(handle.run_id))) == page(before)
     assert page(await read(client.handle(retry.run_id))) == whole[3:]
@@ -162,8 +164,8 @@ async def test_attempts_of_a_run_restart_what_they_make_again(store: Store, clie
         before = (await by_key.read_stream("tokens", attempts="all")).items[:4]
         await by_key.result(timeout=20)
     whole = ["a1.1 ", "a2.1 ", "b1.3 ", "b2.3 "]
-    await shows_all(by_key, before, whole)
-    await shows_all(by_id, before, whole)
+    await shows_all(by_key, whole, before)
+    await shows_all(by_id, whole, before)
     async with Server(store=store, auth=KeyAccess(KEY), app=talk.app, hosts=[HOST]) as server:
         path = f"/v1/runs/{handle.run_id}/streams/tokens/follow"
         async with attached(server, path, last_event_id="4") as live:
@@ -199,8 +201,8 @@ async def test_a_close_of_the_code_that_a_retry_keeps_ends_the_stream(
             await by_key.result(timeout=20)
         await client.runs.retry((chat, "k"))
         await by_key.result(timeout=20)
-    await shows_all(by_key, before, whole)
-    await shows_all(handle, before, whole)
+    await shows_all(by_key, whole, before)
+    await shows_all(handle, whole, before)
     assert (await handle.read_stream("tokens", after=3)).ended
     async with Server(store=store, auth=KeyAccess(KEY), app=talk.app, hosts=[HOST]) as server:
         path = f"/v1/runs/{handle.run_id}/streams/tokens/follow"
@@ -235,7 +237,7 @@ async def test_a_close_of_the_code_counts_in_the_retry_that_keeps_it(
             await client.runs.retry((chat, "k"))
         await by_key.result(timeout=20)
     assert page(before) == ["a1.2 ", "a2.2 "]
-    await shows_all(by_key, before, ["a1.2 ", "a2.2 "])
+    await shows_all(by_key, ["a1.2 ", "a2.2 "], before)
 
 
 async def test_a_reader_is_there_while_a_run_is_tried_again(store: Store, client: Client) -> None:
@@ -256,7 +258,7 @@ async def test_a_reader_is_there_while_a_run_is_tried_again(store: Store, client
     assert sorted(whole) == sorted(["a1.1 ", "a2.1 ", "b1.3 ", "b2.3 ", "c1.2 ", "c2.2 "])
     for live in lives:
         assert page(await live) == whole
-        await shows_all(by_key, await live, whole)
+        await shows_all(by_key, whole, await live)
 
 
 async def test_a_retry_of_a_retry_makes_again_what_the_first_kept(
@@ -292,8 +294,7 @@ async def test_a_retry_of_a_retry_makes_again_what_the_first_kept(
         await by_key.result(timeout=20)
     texts = [("d", 1), ("b", 1), ("a", 3), ("c", 4)]
     whole = [f"{text}{number}.{time} " for text, time in texts for number in (1, 2)]
-    for before in befores:
-        await shows_all(by_key, before, whole)
+    await shows_all(by_key, whole, *befores)
 
 
 async def test_a_retry_writes_again_behind_a_write_that_it_leaves_out(
@@ -352,8 +353,7 @@ async def test_a_retry_after_continue_as_new_leaves_the_runs_before(
         await by_key.result(timeout=20)
     texts = [("a0", 1), ("b0", 1), ("a1", 1), ("b1", 2), ("a2", 2), ("b2", 1)]
     whole = [f"{text}{number}.{time} " for text, time in texts for number in (1, 2)]
-    for before in befores:
-        await shows_all(by_key, before, whole)
+    await shows_all(by_key, whole, *befores)
 
 
 async def test_a_fork_has_streams_of_its_own(store: Store, client: Client) -> None:
@@ -408,7 +408,7 @@ async def test_activities_that_a_retry_keeps_stay(store: Store, client: Client) 
         await client.runs.retry((chat, "k"))
         await by_key.result(timeout=20)
     assert page(before) == ["good.1 ", "bad.1 "]
-    await shows_all(by_key, before, ["good.1 ", "bad.2 "])
+    await shows_all(by_key, ["good.1 ", "bad.2 "], before)
 
 
 async def test_an_archived_retry_continues_the_streams_of_its_run(
@@ -435,7 +435,7 @@ async def test_an_archived_retry_continues_the_streams_of_its_run(
             await by_key.result(timeout=20)
         swept = [each async for each in sweep_batches(store, Archive(f"file://{tmp_path}"))]
         assert sum(each.deleted for each in swept) == 2
-        await shows_all(by_key, before, ["a1.1 ", "a2.1 ", "b1.2 ", "b2.2 "])
+        await shows_all(by_key, ["a1.1 ", "a2.1 ", "b1.2 ", "b2.2 "], before)
 
 
 async def test_what_a_step_wrote_while_its_run_ended_hides_nothing_of_the_next() -> None:
@@ -571,5 +571,4 @@ async def test_pages_of_random_chats_show_all_once(store: Store, client: Client,
             befores.append(await live)
     whole = page(await read(by_key))
     assert sorted(whole) == sorted(each for values in talk.counted.values() for each in values)
-    for before in befores:
-        await shows_all(by_key, before, whole)
+    await shows_all(by_key, whole, *befores)
