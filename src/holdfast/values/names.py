@@ -12,7 +12,7 @@ The app is a namespace: in a database, a workflow or an activity has its full na
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Literal
 
 from holdfast.errors import InvalidName
@@ -25,14 +25,43 @@ _build = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._+-]{0,127}")
 _slug = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")  # can be a parameter, or a part of a key
 
 
-def check_app_name(name: str) -> str:
-    """Return an app's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("an app", name)
+def _check_slug(kind: str, name: str) -> str:
+    if isinstance(name, str) and _slug.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return name
+    raise InvalidName(
+        f"{name!r} is not a name for {kind}: a name is a letter or '_', then up to 127 of the "
+        "characters a-z, A-Z, 0-9 and '_'"
+    )
 
 
-def check_workflow_name(name: str) -> str:
-    """Return a workflow's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("a workflow", name)
+def _check(kind: str, name: str) -> str:
+    # Callers without a type checker pass anything.
+    if isinstance(name, str) and _name.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return name
+    if callable(name):
+        raise InvalidName(
+            f"{name!r} is not a name for {kind}, which is a text: call what this program has as a "
+            "function, `await f(…)`, with other options `await f.with_options(…)(…)`"
+        )
+    raise InvalidName(
+        f"{name!r} is not a name for {kind}: a name is 1 to 128 of the characters "
+        "a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..', which URLs do not keep"
+    )
+
+
+# Each returns the name, and raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`, that of a flow
+# outside `[a-zA-Z_][a-zA-Z0-9_]{0,127}`.
+check_app_name: Final = partial(_check, "an app")
+check_workflow_name: Final = partial(_check, "a workflow")
+check_step_name: Final = partial(_check, "a step")
+check_activity_name: Final = partial(_check, "an activity")
+check_queue_name: Final = partial(_check, "a queue")
+check_signal_name: Final = partial(_check, "a signal")
+check_stream_name: Final = partial(_check, "a stream")
+check_webhook_name: Final = partial(_check, "a webhook")
+check_value_name: Final = partial(_check, "a value")
+check_schedule_name: Final = partial(_check, "a schedule")
+check_flow_name: Final = partial(_check_slug, "a flow")
 
 
 def full_name(app: str, name: str) -> str:
@@ -101,41 +130,6 @@ def check_reference(kind: str, name: str) -> str:
     return name
 
 
-def check_step_name(name: str) -> str:
-    """Return a step's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("a step", name)
-
-
-def check_activity_name(name: str) -> str:
-    """Return an activity's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("an activity", name)
-
-
-def check_queue_name(name: str) -> str:
-    """Return a queue's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("a queue", name)
-
-
-def check_signal_name(name: str) -> str:
-    """Return a signal's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("a signal", name)
-
-
-def check_stream_name(name: str) -> str:
-    """Return a stream's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("a stream", name)
-
-
-def check_webhook_name(name: str) -> str:
-    """Return a webhook's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("a webhook", name)
-
-
-def check_value_name(name: str) -> str:
-    """Return the name of a value to show. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("a value", name)
-
-
 def check_attribute_name(name: str) -> str:
     """Return the name of an attribute of runs.
 
@@ -146,16 +140,6 @@ def check_attribute_name(name: str) -> str:
             f"{name!r} is not a name for an attribute: runs are counted by it already"
         )
     return _check("an attribute", name)
-
-
-def check_schedule_name(name: str) -> str:
-    """Return a schedule's name. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
-    return _check("a schedule", name)
-
-
-def check_flow_name(name: str) -> str:
-    """Return a flow's name. Raises InvalidName outside `[a-zA-Z_][a-zA-Z0-9_]{0,127}`."""
-    return _check_slug("a flow", name)
 
 
 def check_flow_step_name(name: str) -> str:
@@ -170,30 +154,6 @@ def check_flow_step_name(name: str) -> str:
             "this name takes the run's input"
         )
     return _check_slug("a step of a flow", name)
-
-
-def _check_slug(kind: str, name: str) -> str:
-    if isinstance(name, str) and _slug.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return name
-    raise InvalidName(
-        f"{name!r} is not a name for {kind}: a name is a letter or '_', then up to 127 of the "
-        "characters a-z, A-Z, 0-9 and '_'"
-    )
-
-
-def _check(kind: str, name: str) -> str:
-    # Callers without a type checker pass anything.
-    if isinstance(name, str) and _name.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return name
-    if callable(name):
-        raise InvalidName(
-            f"{name!r} is not a name for {kind}, which is a text: call what this program has as a "
-            "function, `await f(…)`, with other options `await f.with_options(…)(…)`"
-        )
-    raise InvalidName(
-        f"{name!r} is not a name for {kind}: a name is 1 to 128 of the characters "
-        "a-z, A-Z, 0-9, '.', '_' and '-', and not '.' or '..', which URLs do not keep"
-    )
 
 
 def changed_kind(kind: Literal["workflow", "flow"], handler: str) -> str:
