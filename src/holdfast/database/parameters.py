@@ -21,22 +21,11 @@ _CONNECT_SECONDS_OF_SEVERAL: Final = 4.0
 # The driver reads these as libpq does.
 _DRIVER: Final = frozenset(
     {
-        "gsslib",
-        "krbsrvname",
-        "passfile",
-        "service",
-        "ssl_max_protocol_version",
-        "ssl_min_protocol_version",
-        "sslcert",
-        "sslcrl",
-        "sslkey",
-        "sslmode",
-        "sslnegotiation",
-        "sslpassword",
-        "sslrootcert",
-        "target_session_attrs",
+        "gsslib", "krbsrvname", "passfile", "service", "ssl_max_protocol_version",
+        "ssl_min_protocol_version", "sslcert", "sslcrl", "sslkey", "sslmode", "sslnegotiation",
+        "sslpassword", "sslrootcert", "target_session_attrs",
     }
-)
+)  # fmt: skip
 _FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 # These ask for a protection that the driver does not have: leaving them out needs a warning.
@@ -50,34 +39,16 @@ _PROTECTIONS: Final = {
 }
 _HARMLESS_VALUES: Final = frozenset({"", "prefer", "disable", "allow", "none"})
 
-# Parameters of libpq and of other drivers that have no meaning here.
+# Parameters of libpq and of other drivers that have no meaning here: texts are always in UTF-8.
 _MEANINGLESS: Final = frozenset(
     {
-        "async_fallback",
-        "client_encoding",  # the driver speaks UTF-8
-        "connection_limit",
-        "gssdelegation",
-        "hostaddr",
-        "load_balance_hosts",
-        "max_protocol_version",
-        "min_protocol_version",
-        "pool",
-        "pool_timeout",
-        "prepared_statement_name_func",
-        "replication",
-        "schema",
-        "scram_client_key",
-        "scram_server_key",
-        "servicefile",
-        "socket_timeout",
-        "sslaccept",
-        "sslcompression",
-        "sslkeylogfile",
-        "sslsni",
-        "supa",
-        "uselibpqcompat",
+        "async_fallback", "client_encoding", "connection_limit", "gssdelegation", "hostaddr",
+        "load_balance_hosts", "max_protocol_version", "min_protocol_version", "pool",
+        "pool_timeout", "prepared_statement_name_func", "replication", "schema",
+        "scram_client_key", "scram_server_key", "servicefile", "socket_timeout", "sslaccept",
+        "sslcompression", "sslkeylogfile", "sslsni", "supa", "uselibpqcompat",
     }
-)
+)  # fmt: skip
 # How other drivers say that a pooler is in between.
 _UNPREPARED: Final = {
     "pgbouncer": "true",

@@ -33,32 +33,10 @@ DEFAULT_SCHEMA = "holdfast"
 
 # The folders of the repeatable functions, in the order in which they are applied.
 FOLDERS: Final = (
-    "attributes",
-    "core",
-    "workers",
-    "activities",
-    "approvals",
-    "children",
-    "signals",
-    "shards",
-    "streams",
-    "transactions",
-    "webhooks",
-    "rules",
-    "topics",
-    "limits",
-    "control",
-    "builds",
-    "forks",
-    "queries",
-    "stats",
-    "alerts",
-    "flows",
-    "schedules",
-    "payloads",
-    "retention",
-    "queues",
-)
+    "attributes", "core", "workers", "activities", "approvals", "children", "signals", "shards",
+    "streams", "transactions", "webhooks", "rules", "topics", "limits", "control", "builds",
+    "forks", "queries", "stats", "alerts", "flows", "schedules", "payloads", "retention", "queues",
+)  # fmt: skip
 
 # The settings of functions whose body is a text, by language; `immutable` ones read no table. A
 # `set` in a function's head replaces one of them, a `reset` takes one away.
