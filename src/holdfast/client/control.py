@@ -62,9 +62,7 @@ async def set_pause(
 ) -> bool:
     """Pause or resume a queue or a workflow. Return False if it was so before."""
     call = partial(session.store.set_pause, scope, name, paused=paused, reason=check_reason(reason))
-    changed, notices = await persist(call)
-    session.tell(notices)
-    return changed
+    return await session.change(call)
 
 
 async def list_pauses(session: Session, scope: Scope) -> list[Pause]:

@@ -17,7 +17,6 @@ from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFo
 from holdfast.events import NAMED_BY_CALLERS
 from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
-from holdfast.store.shared_calls import persist
 from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
 from holdfast.values.ids import retry_run_id, uuid7
 from holdfast.values.suggestions import nearest
@@ -132,8 +131,7 @@ async def fork_run(session: Session, fork: Fork | FlowFork) -> tuple[bool, Statu
     """
     if isinstance(fork, FlowFork):
         return await _fork_flow(session, fork)
-    outcome, notices = await persist(lambda: session.store.fork_run(fork))
-    session.tell(notices)
+    outcome = await session.change(lambda: session.store.fork_run(fork))
     if outcome == "forked":
         return True, "running"
     if outcome == "exists":
@@ -167,8 +165,7 @@ async def retry_run(
 
 async def _retry_flow(session: Session, retry: Fork, from_step: str | None) -> tuple[bool, Status]:
     call = partial(session.store.retry_flow, retry.run_id, retry.new_run_id, from_step=from_step)
-    outcome, notices = await persist(call)
-    session.tell(notices)
+    outcome = await session.change(call)
     match outcome:
         case "started":
             return True, "running"
@@ -183,8 +180,7 @@ async def _retry_flow(session: Session, retry: Fork, from_step: str | None) -> t
 
 
 async def _fork_flow(session: Session, fork: FlowFork) -> tuple[bool, Status]:
-    outcome, notices = await persist(lambda: session.store.fork_flow(fork))
-    session.tell(notices)
+    outcome = await session.change(lambda: session.store.fork_flow(fork))
     match outcome:
         case "forked":  # with the results that were given it may have ended
             return True, (await get_record(session, fork.new_run_id)).status

@@ -176,9 +176,7 @@ async def ack_messages(session: Session, messages: Messages, connection: object)
     receipts = receipts_of(messages)
     if connection is not None:
         return await ack_within(connection, receipts, schema=session.schema)
-    acked, notices = await persist(partial(session.store.ack_messages, receipts))
-    session.tell(notices)
-    return acked
+    return await session.change(partial(session.store.ack_messages, receipts))
 
 
 async def nack_messages(
@@ -187,9 +185,7 @@ async def nack_messages(
     """Give messages back. Return what `Queues.nack` says."""
     why = None if error is None else storable(error)
     returns = [MessageReturn(each, seconds(delay), why, counted) for each in receipts_of(messages)]
-    returned, notices = await persist(partial(session.store.return_messages, returns))
-    session.tell(notices)
-    return returned
+    return await session.change(partial(session.store.return_messages, returns))
 
 
 async def create_queue(session: Session, settings: QueueSettings) -> bool:
@@ -217,12 +213,9 @@ async def redrive_messages(session: Session, queue: str, ids: list[int] | None) 
     """Move dead letters back to their queue, all or these. Return how many."""
     name = check_queue_name(queue)
     total, call = 0, partial(session.store.redrive_messages, name, message_ids=ids)
-    while True:
-        count, notices = await persist(call)
-        if not count:
-            return total
-        session.tell(notices)
+    while count := await session.change(call):
         total += count
+    return total
 
 
 async def extend_messages(session: Session, messages: Messages, visibility: Duration) -> list[bool]:

@@ -176,8 +176,7 @@ class Schedules(Group):
                 target = await self._target(workflow, input, wishes)
         full = full_schedule_name(name, self._session.app, target)
         new = make_schedule(full, target, cron, wishes)
-        created, notices = await persist(lambda: self._session.store.create_schedule(new))
-        self._session.tell(notices)
+        created = await self._session.change(lambda: self._session.store.create_schedule(new))
         if not created:
             raise ScheduleExists(full)
         return await self.get(full)
@@ -200,10 +199,9 @@ class Schedules(Group):
             record = await self._record(name)
             new = await self._changed(record, cron, options)
             store = self._session.store
-            done, notices = await persist(
+            done = await self._session.change(
                 partial(store.update_schedule, new, revision=record.revision)
             )
-            self._session.tell(notices)
             if done:
                 return await self.get(record.name)
         raise ScheduleChanged(name)
@@ -250,8 +248,7 @@ class Schedules(Group):
         ```
         """
         full = await self._name(name)
-        resumed, notices = await persist(lambda: self._session.store.resume_schedule(full))
-        self._session.tell(notices)
+        resumed = await self._session.change(lambda: self._session.store.resume_schedule(full))
         if resumed is None:
             raise UnknownSchedule(full)
         return resumed
@@ -273,10 +270,9 @@ class Schedules(Group):
         record = await self._record(name)
         check_overlap_of(record.target, overlap)
         moment = None if at is None else read_tick("at", at, record.when)
-        bucket, notices = await persist(
+        bucket = await self._session.change(
             lambda: self._session.store.trigger_schedule(record.name, at=moment, overlap=overlap)
         )
-        self._session.tell(notices)
         if bucket is None:
             raise UnknownSchedule(record.name)
         return read_bucket(bucket)
@@ -305,12 +301,11 @@ class Schedules(Group):
         check_overlap_of(record.target, overlap)
         first, last = read_tick("start", start, record.when), read_tick("end", end, record.when)
         chosen = backfill_id or uuid4()
-        asked, notices = await persist(
+        asked = await self._session.change(
             lambda: self._session.store.backfill_schedule(
                 record.name, first, last, backfill_id=chosen, overlap=overlap
             )
         )
-        self._session.tell(notices)
         if asked is None:
             raise UnknownSchedule(record.name)
         return asked

@@ -7,7 +7,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
 from holdfast.client.chains import newest_of_key
@@ -41,6 +41,8 @@ from holdfast.types import (
 if TYPE_CHECKING:
     from holdfast.retention import Archive, ArchivedRun
     from holdfast.tracing.client import ClientTracer
+
+T = TypeVar("T")
 
 _LEAST_READ: Final = 64 * 1024  # bytes of one stream in a call that reads many
 _MOST_READ: Final = 512 * 1024
@@ -279,6 +281,12 @@ class Session:
         """Send the wake-ups of a change soon; drop them if the client was closed meanwhile."""
         if self._parts is not None:
             self._parts.notifier.submit(notices)
+
+    async def change(self, call: Callable[[], Awaitable[tuple[T, Iterable[Notice]]]]) -> T:
+        """Make a call that changes something, as `persist` does, and send its wake-ups."""
+        answer, notices = await persist(call)
+        self.tell(notices)
+        return answer
 
     async def deliver(self, call: Callable[[], Awaitable[Delivered]]) -> list[Delivery]:
         """Make a call that changes runs, and send its wake-ups. Return an outcome for each run."""

@@ -12,7 +12,6 @@ from holdfast.client.session import Group
 from holdfast.codec import encode
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, InvalidInput, MessageNotFound
-from holdfast.store.shared_calls import persist
 from holdfast.types import FoundMessage, MessageChange
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name
@@ -59,9 +58,7 @@ class SingleMessages(Group):
         """
         name, number = check_queue_name(queue), _checked(message_id)
         call = partial(self._session.store.cancel_message, name, number)
-        done, notices = await persist(call)
-        self._session.tell(notices)
-        return done
+        return await self._session.change(call)
 
     async def change(
         self,
@@ -97,9 +94,7 @@ class SingleMessages(Group):
             raise ConfigurationError("give either delay or at, not both")
         name, number = check_queue_name(queue), _checked(message_id)
         call = partial(self._session.store.change_message, name, number, change)
-        done, notices = await persist(call)
-        self._session.tell(notices)
-        return done
+        return await self._session.change(call)
 
 
 def _checked(message_id: int) -> int:

@@ -78,9 +78,7 @@ class Topics(Group):
         # A drawn id counts as well: if the answer is lost, the call is repeated.
         drawn = str(uuid7()) if event_id is None else event_id
         event = NewEvent(topic=check_topic(topic), payload=text, event_id=drawn)
-        published, notices = await persist(lambda: self._session.store.publish(event))
-        self._session.tell(notices)
-        return published
+        return await self._session.change(lambda: self._session.store.publish(event))
 
     async def subscribe(
         self,
@@ -207,11 +205,9 @@ class Topics(Group):
 
     async def redrive(self, delivery_ids: Sequence[int] | None = None) -> int:
         """Deliver dead deliveries again, these or all; return how many there were."""
-        redriven, notices = await persist(
+        return await self._session.change(
             lambda: self._session.store.redrive_deliveries(delivery_ids)
         )
-        self._session.tell(notices)
-        return redriven
 
     async def discard(self, delivery_ids: Sequence[int] | None = None) -> int:
         """Delete dead deliveries, these or all; return how many there were."""

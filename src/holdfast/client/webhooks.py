@@ -14,7 +14,6 @@ from holdfast.codec import encode
 from holdfast.errors import RunNotFound, WebhookClosed, WebhookNotFound
 from holdfast.events import TERMINAL, WEBHOOK_CLOSED, WEBHOOK_OPENED, WEBHOOK_RECEIVED
 from holdfast.insight.spans import read_details, text_of
-from holdfast.store.shared_calls import persist
 from holdfast.types import Value, WebhookOutcome, WebhookPost
 from holdfast.values.moments import to_datetime
 from holdfast.webhooks import digest_of, read_post, secret_of, verify_as
@@ -109,6 +108,4 @@ class Webhooks(Group):
         raise WebhookNotFound
 
     async def _take(self, post: WebhookPost) -> WebhookOutcome:
-        outcome, notices = await persist(lambda: self._session.store.receive_webhook(post))
-        self._session.tell(notices)
-        return outcome
+        return await self._session.change(lambda: self._session.store.receive_webhook(post))
