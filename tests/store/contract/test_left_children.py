@@ -22,6 +22,7 @@ from holdfast.types import (
     StartRules,
     TurnCommit,
 )
+from holdfast.values.ids import keyed_run_id
 
 from .actors import ManualWorker, details, get, log, log_types, start, step
 from .commands import FAILURE, child, command, failed
@@ -98,6 +99,25 @@ async def test_a_retry_is_told_of_a_child_that_ended_meanwhile(
     assert '"output":{"b":1e300,"a":2}' in told.replace('": ', '":').replace(', "', ',"')
     last = await retry_of_failed(store, ann, new_id)
     assert await log_types(store, last) == [*TAKEN, "ChildCompleted", "WorkflowForked"]
+
+
+async def test_the_child_of_a_deleted_run_of_the_id_is_not_taken_over(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Fault: a retry was told of the end of a child that a run before it had let go."""
+    parent_id = keyed_run_id("order", "p")
+    for output in ("1", "2"):
+        await start(store, run_id=parent_id, key="p", retention_seconds=1.0)
+        turn, child_id = await ann.take(), UUID(int=int(output))
+        await ann.command(turn, child(child_id, queue="slow", parent_close="abandon"))
+        task = await ann.take(**SLOW)
+        await fail(ann, turn, expected=2)
+        await ann.finish(task, output)
+        if output == "1":
+            await clock.advance(10)
+            assert (await store.sweep_runs()).deleted == 1
+    told = (await log(store, await retry(store, parent_id)))[3:]
+    assert [details(event) for event in told] == [{"child_run_id": str(child_id), "output": 2}]
 
 
 async def retry_of_failed(store: Store, worker: ManualWorker, run_id: UUID) -> UUID:

@@ -17,7 +17,8 @@ begin
 end $$;
 
 -- Return the children that the retry of a run takes over: those with the close policy 'abandon' of
--- calls that are open. Of a child that continued as new, all runs. Locks nothing. Called by
+-- calls that are open. Of a child that continued as new, all runs; not that of a deleted run which
+-- had the id, and made the same call. Locks nothing. Called by
 -- retry_plan, _lock_left_children and _take_over_children.
 create or replace function holdfast._left_children(p_run_id uuid, p_until int, p_again json)
 returns table (run_id uuid, key text, status text)
@@ -26,10 +27,17 @@ set enable_nestloop = off
 as $$
 begin
     return query
+    with calls as materialized (
+        select c.key, (c.details ->> 'child_run_id')::uuid as child_run_id
+        from holdfast._open_child_calls(p_run_id, p_until, p_again) as c
+    )
     select r.run_id, r.parent_key, r.status
-    from holdfast.runs r
-    where r.parent_run_id = p_run_id and r.parent_close = 'abandon' and r.parent_key in (
-        select c.key from holdfast._open_child_calls(p_run_id, p_until, p_again) as c);
+    from calls c
+    join holdfast.runs r on r.parent_run_id = p_run_id and r.parent_key = c.key
+    left join holdfast.newest_runs(array(select a.child_run_id from calls a)) as n
+        on n.run_id = c.child_run_id
+    where r.parent_close = 'abandon'
+        and (r.status = 'continued' or r.run_id = coalesce(n.newest, r.run_id));
 end $$;
 
 -- Lock the turn rows of the children that a retry is to take over. Called by fork_run.
