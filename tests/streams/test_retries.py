@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Client, Context, Retry, current_activity, current_step
+from holdfast import App, Client, Context, Retry, current_activity, current_context, current_step
 from holdfast.client import RunHandle
 from holdfast.errors import InvalidInput, RunCancelled, RunFailed, StepFailed
 from holdfast.retention import Archive
@@ -325,6 +325,39 @@ async def test_a_retry_writes_again_behind_a_write_that_it_leaves_out(
     log = [each.event.key for each in await by_key.log() if each.event.type == "StreamWritten"]
     assert log == ["stream:tokens", "stream:tokens#2"]
     assert page(await read(by_key))[-3:] == ["later ", "b1.2 ", "b2.2 "]
+
+
+async def test_writes_of_numbered_tasks_are_counted_in_each(store: Store, client: Client) -> None:
+    """Fault: PostgreSQL took the key of such a call for a number; a run could not be retried."""
+    talk = Talk()
+    talk.failures |= {"a": 1, "b": 1}
+
+    async def tell(*texts: str) -> None:
+        ctx = current_context()
+        assert ctx is not None
+        out = ctx.stream("tokens", type=str)
+        await out.write("first ")
+        for text in texts:
+            try:
+                await talk.say(text)
+            except StepFailed:
+                await out.write("sorry ")
+            await out.write("later ")
+
+    @talk.app.workflow
+    async def chat(ctx: Context) -> None:
+        await asyncio.gather(tell(), tell("a"))
+        await talk.say("b")
+
+    await client.start(chat, key="k")
+    by_key = client.handle((chat, "k"))
+    async with working(talk.app, store):
+        with pytest.raises(RunFailed):
+            await by_key.result(timeout=20)
+        await client.runs.retry((chat, "k"), failed_steps=True)
+        await by_key.result(timeout=20)
+    log = [each.event.key for each in await by_key.log() if each.event.type == "StreamWritten"]
+    assert log == ["tell/stream:tokens", "tell#2/stream:tokens", "tell#2/stream:tokens#2"]
 
 
 async def test_a_retry_after_continue_as_new_leaves_the_runs_before(

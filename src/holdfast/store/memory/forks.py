@@ -197,8 +197,8 @@ def _is_said_again(event: Event, after: Sequence[tuple[str, int]]) -> bool:
 
 
 def _numbered(key: str) -> tuple[str, int]:
-    name, _, number = key.partition("#")
-    return name, int(number) if number.isdigit() else 1
+    name, _, number = key.rpartition("#")
+    return (name, int(number)) if number.isdecimal() and name else (key, 1)
 
 
 def _as_delivered(events: Sequence[Event]) -> list[Event]:

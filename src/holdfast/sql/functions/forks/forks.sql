@@ -304,14 +304,20 @@ begin
             then k.has_end or k.event_type = 'WebhookOpened'
                 or k.event_type = 'StreamWritten' and p_again is not null and not exists (
                     select from unnest(holdfast._texts(p_again -> 'after')) as a (key)
-                    where split_part(a.key, '#', 1) = split_part(k.key, '#', 1)
-                        and coalesce(nullif(split_part(a.key, '#', 2), ''), '1')::int
-                            < coalesce(nullif(split_part(k.key, '#', 2), ''), '1')::int)
+                    where holdfast._is_later(k.key, a.key))
                 or p_again -> 'attempt' is not null and k.event_type = 'EventSubscribed'
         when k.role = 'command_end' then k.has_command
         else true end
     order by 1;
 end $$;
+
+-- Return true if a call is a later one of the name and in the task of another: its number is
+-- higher. Tasks have numbers, too. Called by _forked_events.
+create or replace function holdfast._is_later(p_key text, p_other text) returns boolean
+language sql immutable parallel safe
+return regexp_replace(p_key, E'#\\d+$', '') = regexp_replace(p_other, E'#\\d+$', '')
+    and coalesce(substring(p_key from E'#(\\d+)$')::numeric, 1)
+        > coalesce(substring(p_other from E'#(\\d+)$')::numeric, 1);
 
 -- Return how many entries the code had seen when it saw this one; null if it had seen all entries
 -- before it. Called by _forked_events and _untried_events.
