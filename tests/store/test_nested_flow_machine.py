@@ -206,4 +206,4 @@ class NestedFlowsAgree(SeededMachine):
 
 @pytest.mark.timeout(600)
 def test_both_stores_start_runs_of_steps_under_rules_alike(module_database_url: str) -> None:
-    run_seeds(NestedFlowsAgree, module_database_url, seeds=30, steps=25)
+    run_seeds(NestedFlowsAgree, module_database_url, seeds=12, steps=25)

@@ -206,5 +206,5 @@ async def test_ends_of_one_call_are_in_the_log_in_their_order(
 
 async def test_of_several_maps_that_refuse_an_input_the_first_is_named(flows: Flows) -> None:
     await flows.define(mapped("b"), mapped("a"))
-    with pytest.raises(InvalidInput, match="step b of flow .* maps over the input"):
+    with pytest.raises(InvalidInput, match=r"step b of flow .* maps over the input"):
         await flows.start({"n": 1})

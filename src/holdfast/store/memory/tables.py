@@ -86,6 +86,25 @@ def is_heard(heard_at: int, now: int, within: int) -> bool:
     return abs(now - heard_at) <= within
 
 
+class Tasks(dict[tuple[UUID, str], TaskRow]):
+    """Tasks by run and key. It knows those of each run: a look at all for one run takes long."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.keys_of_run: defaultdict[UUID, set[str]] = defaultdict(set)
+
+    def __setitem__(self, place: tuple[UUID, str], task: TaskRow) -> None:
+        super().__setitem__(place, task)
+        self.keys_of_run[place[0]].add(place[1])
+
+    def __delitem__(self, place: tuple[UUID, str]) -> None:
+        super().__delitem__(place)
+        run_id, key = place
+        self.keys_of_run[run_id].discard(key)
+        if not self.keys_of_run[run_id]:
+            del self.keys_of_run[run_id]
+
+
 class Tables(msgspec.Struct):
     """Everything that the store holds. Logs are lists: an event's index is its place."""
 
@@ -93,7 +112,7 @@ class Tables(msgspec.Struct):
 
     runs: dict[UUID, RunRow] = {}
     logs: dict[UUID, list[EventRow]] = {}
-    tasks: dict[tuple[UUID, str], TaskRow] = {}
+    tasks: Tasks = msgspec.field(default_factory=Tasks)
     workers: dict[str, WorkerInfo] = {}
     # Since when each worker was heard without a gap.
     heard_since: dict[str, int] = {}
@@ -227,10 +246,8 @@ class Tables(msgspec.Struct):
 
     def tasks_of_run(self, run_id: UUID) -> list[tuple[tuple[UUID, str], TaskRow]]:
         """Return the tasks of a run, by key."""
-        return sorted(
-            ((place, task) for place, task in self.tasks.items() if place[0] == run_id),
-            key=lambda item: item[0],
-        )
+        keys = sorted(self.tasks.keys_of_run.get(run_id, ()))
+        return [((run_id, key), self.tasks[run_id, key]) for key in keys]
 
     def tasks_of(self, worker_id: str) -> Iterator[TaskRow]:
         """Yield the tasks that a worker has leased."""
@@ -328,8 +345,8 @@ class Tables(msgspec.Struct):
         run.started_at, run.completed_at = turn.started_at, now
         if run.new.retention_seconds is not None:
             run.delete_after = now + round(run.new.retention_seconds * 1_000_000)
-        for key in [key for key in self.tasks if key[0] == run_id]:
-            del self.tasks[key]
+        for place, _ in self.tasks_of_run(run_id):
+            del self.tasks[place]
         payload = end_payload(run_id, status, output)
         notices = [Notice(topic, payload) for topic in sorted(self.waiters.pop(run_id, ()))]
         if run.singleton_key is not None and status != "continued":

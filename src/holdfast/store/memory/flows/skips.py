@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from holdfast.codec import raw
@@ -83,11 +83,12 @@ def _cascaded(tables: Tables, steps: Sequence[StepEnd]) -> dict[Place, Place | N
     return found
 
 
-def delete_tasks(tables: Tables, now: int, places: Container[Place], reason: str) -> list[Notice]:
+def delete_tasks(tables: Tables, now: int, places: Collection[Place], reason: str) -> list[Notice]:
     """Delete the tasks of steps; tell their workers, and cancel the runs that stand for some."""
     gone = [
         task
-        for task in tables.tasks.values()
+        for run_id in sorted({run_id for run_id, _ in places})
+        for _, task in tables.tasks_of_run(run_id)
         if task.kind in ("step", "child") and place_of(task) in places
     ]
     for task in gone:
