@@ -94,7 +94,8 @@ def pytest_collection() -> None:
     """
     gc.disable()
     sys.dont_write_bytecode = False
-    unused = ("schemathesis", "langsmith_plugin", "hypothesispytest", "xdist", "valkey", "anyio")
+    unused = ("schemathesis", "langsmith_plugin", "hypothesispytest", "xdist")
+    unused += ("anyio", "platformdirs", "valkey")
     os.environ["PYTEST_ADDOPTS"] = " ".join(f"-p no:{name}" for name in unused)
 
 
