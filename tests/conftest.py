@@ -233,16 +233,22 @@ def durable_server(server_homes: Path) -> Iterator[EmbeddedServer]:
 
 
 @pytest.fixture(scope="session")
-def database_server(embedded_server: EmbeddedServer, worker_id: str) -> Iterator[DatabaseServer]:
-    server = DatabaseServer(embedded_server.url, worker_id)
+def database_server(
+    embedded_server: EmbeddedServer, server_homes: Path, worker_id: str
+) -> Iterator[DatabaseServer]:
+    shared = server_homes / "embedded.template"
+    server = DatabaseServer(embedded_server.url, worker_id, shared=shared)
     yield server
     server.close()
 
 
 @pytest.fixture(scope="session")
-def elsewhere(embedded_server: EmbeddedServer, worker_id: str) -> Iterator[DatabaseServer]:
+def elsewhere(
+    embedded_server: EmbeddedServer, server_homes: Path, worker_id: str
+) -> Iterator[DatabaseServer]:
     """The same server, with databases whose schema is not `holdfast`."""
-    server = DatabaseServer(embedded_server.url, worker_id, schema="elsewhere")
+    shared = server_homes / "elsewhere.template"
+    server = DatabaseServer(embedded_server.url, worker_id, schema="elsewhere", shared=shared)
     yield server
     server.close()
 
@@ -283,7 +289,8 @@ def any_database_server(
         server.close()
     else:
         with shared_server(server_homes / "system", SYSTEM_BINARIES) as system:
-            server = DatabaseServer(system.url, worker_id)
+            shared = server_homes / "system.template"
+            server = DatabaseServer(system.url, worker_id, shared=shared)
             yield server
             server.close()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import json
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -120,6 +123,7 @@ class DatabaseServer:
     worker: str
     schema: str = DEFAULT_SCHEMA
     also: str = ""  # statements for the template, after the schema
+    shared: Path | None = None  # where test processes tell each other of their template
     spare: list[str] = field(default_factory=list[str])  # as new
     # The sessions that empty databases: a new one has to read the catalogs first.
     keepers: dict[str, psycopg.Connection[TupleRow]] = field(default_factory=dict)
@@ -153,7 +157,7 @@ class DatabaseServer:
     def close(self) -> None:
         """Leave a server that is not ours as it was."""
         self.drop_spare()
-        if self.template is not None:
+        if self.template is not None and self.shared is None:
             self._drop(self.template.name)
         if self.own is not None:
             self.own.close()
@@ -168,19 +172,30 @@ class DatabaseServer:
 
     def _template(self) -> Template:
         if self.template is None:
-            name = self._create("template1")
-            execute(self.url_of(name), render(self.schema))
-            execute(self.url_of(name), self.also)
-            with psycopg.connect(self.url_of(name), autocommit=True) as connection:
-                tables = connection.execute(TABLES.format(schema=self.schema).encode()).fetchall()
-                rows = {table: _rows(connection, table) for (table,) in tables}
-                filled = list(filter(rows.get, rows))
-                for table in filled:
-                    # Before autovacuum does: no copy would be as the template is, then.
-                    connection.execute(f"vacuum analyze {table}".encode())
-                state, marks = _look(connection, _state(self.schema), _marks(filled))
-                self.template = Template(name, state, rows, dict(zip(filled, marks, strict=True)))
+            self.template = self._find_template(self.shared) if self.shared else self._migrate()
         return self.template
+
+    def _find_template(self, shared: Path) -> Template:
+        """Return the template that all test processes copy; the first one makes it."""
+        with shared.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not shared.exists():
+                shared.write_text(json.dumps(asdict(self._migrate())))
+            return Template(**json.loads(shared.read_text()))
+
+    def _migrate(self) -> Template:
+        name = self._create("template1")
+        execute(self.url_of(name), render(self.schema))
+        execute(self.url_of(name), self.also)
+        with psycopg.connect(self.url_of(name), autocommit=True) as connection:
+            tables = connection.execute(TABLES.format(schema=self.schema).encode()).fetchall()
+            rows = {table: _rows(connection, table) for (table,) in tables}
+            filled = list(filter(rows.get, rows))
+            for table in filled:
+                # Before autovacuum does: no copy would be as the template is, then.
+                connection.execute(f"vacuum analyze {table}".encode())
+            state, marks = _look(connection, _state(self.schema), _marks(filled))
+        return Template(name, state, rows, dict(zip(filled, marks, strict=True)))
 
     def _renew(self, name: str) -> bool:
         """Empty the tables of a database; return False if it still is not as new."""

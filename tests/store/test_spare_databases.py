@@ -70,3 +70,15 @@ def test_what_can_be_undone_is_undone(database_server: DatabaseServer, statement
     database_server.drop_spare()  # earlier tests may have left one that is nearly too large
     change(database_server, "select 1")  # so that a session has emptied it before
     assert change(database_server, statements) == (True, True)
+
+
+def test_processes_copy_one_template(database_url: str, database_server: DatabaseServer) -> None:
+    other = DatabaseServer(database_server.url, "other", shared=database_server.shared)
+    with other.database() as url:
+        assert other.template == database_server.template
+        with psycopg.connect(url) as connection:
+            assert connection.execute("select count(*) from holdfast.runs").fetchone() == (0,)
+    assert len(other.spare) == 1  # it still was as the template
+    other.close()
+    with database_server.database(fresh=True):
+        pass  # the template is there

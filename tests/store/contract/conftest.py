@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -72,10 +73,13 @@ class Kept:
 
 
 @pytest.fixture(scope="session")
-def clocked(embedded_server: EmbeddedServer, worker_id: str) -> Iterator[DatabaseServer]:
+def clocked(
+    embedded_server: EmbeddedServer, server_homes: Path, worker_id: str
+) -> Iterator[DatabaseServer]:
     """The shared server, with databases of another schema, in which time stands still."""
-    schema = "elsewhere"
-    server = DatabaseServer(embedded_server.url, worker_id, schema, also=in_schema(INSTALL, schema))
+    schema, shared = "elsewhere", server_homes / "clocked.template"
+    install = in_schema(INSTALL, schema)
+    server = DatabaseServer(embedded_server.url, worker_id, schema, also=install, shared=shared)
     yield server
     server.close()
 
