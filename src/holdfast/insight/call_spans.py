@@ -23,7 +23,7 @@ from holdfast.insight.spans import (
 )
 from holdfast.types import JSON, Event
 
-_OF_TASK: Final = re.compile(r"__call__(#\d+)?/([^/]+)$")  # a call that gather has made a task
+_OF_TASK: Final = re.compile(r"(?<![^/])([^/#]+)(#\d+)?/\1$")  # a call that gather has made a task
 
 
 def sent_call(result: JSON) -> SentCall | None:
@@ -96,7 +96,7 @@ class Calls:
     def begin_call(self, key: str, began_at: int, attempts: int, call: SentCall) -> None:
         """Read the step that has sent a call to an entity."""
         self._asked[call.call_id], run_id = len(self._spans), str(call.entity_run_id)
-        label = _OF_TASK.sub(r"\2\1", key)
+        label = _OF_TASK.sub(r"\1\2", key)
         span = Span("entity", label, began_at, None, "open", f"run {run_id}", attempts, key=key)
         self._spans.append(replace(span, target_run_id=run_id))
 

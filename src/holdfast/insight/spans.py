@@ -150,10 +150,8 @@ def traceback_text(value: JSON) -> str:
     """Return the tracebacks of a recorded error, empty if it has none but its own message."""
     if not isinstance(value, dict):
         return ""
-    if text_of(value, "traceback").strip() in (
-        "",
-        error_text(value).strip(),
-    ):  # that of a flow's step: its cause is the user's error
+    text = text_of(value, "traceback").strip()
+    if text in ("", error_text(value).strip()):  # of a flow's step: its cause is the user's error
         return traceback_text(value.get("cause"))
     try:
         return msgspec.convert(value, ErrorInfo).format().rstrip()
