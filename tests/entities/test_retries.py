@@ -14,6 +14,7 @@ from holdfast.errors import RunFailed, UpdateFailed
 from holdfast.store.port import Store
 from holdfast.types import UPDATE_REPLY
 from holdfast.values.answers import Answered, answer_id, answered_call
+from holdfast.values.ids import sent_id
 from holdfast.worker import Worker
 
 app = App("lamps")
@@ -79,6 +80,13 @@ async def press_often(ctx: Context, what: str) -> int:
 async def allow(what: str) -> None:
     """Refuse it no more."""
     refused.remove(what)
+
+
+@app.workflow
+async def press_later(ctx: Context, what: str) -> int:
+    """Change a lamp when the signal comes."""
+    await ctx.wait_for_signal("go")
+    return await ctx.entity(Lamp, "a").press(what)
 
 
 @app.workflow
@@ -277,3 +285,19 @@ async def test_a_fork_cannot_be_given_the_result_of_a_call(client: Client) -> No
     fork = await client.runs.fork(run.run_id, results={"Lamp.press": "2"})
     with pytest.raises(RunFailed, match=r"result of Lamp\.press"):
         await fork.result(timeout=30)
+
+
+async def test_a_call_is_not_taken_for_another_under_its_id(client: Client) -> None:
+    """Fault: code that another call's key was given to got the answer of that call, unrecorded."""
+    run = await client.start("lamps/press_later", "on")
+    async with asyncio.timeout(30):
+        while (began := (await client.runs.get(run.run_id)).record.started_at) is None:
+            await asyncio.sleep(0.02)
+    call_id = sent_id(run.run_id, "Lamp.press", began)
+    assert await client.entity(Lamp, "a", call_id=call_id).press("off") == 1
+    await run.signal("go")
+    async with asyncio.timeout(30):
+        while ("StepRetryScheduled", "Lamp.press") not in await types(client, run.run_id):
+            await asyncio.sleep(0.02)
+    assert "has a call of press under the id" in str([each.event for each in await run.log()])
+    assert await count(client) == 1

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar, cast
+from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import encode
+from holdfast.codec import encode, texts_before_fields
 from holdfast.definitions.entities import STATE, Entity, Given, Method, Proxy, SentCall, entity_of
 from holdfast.definitions.entity_access import ACCESS
 from holdfast.definitions.steps import Step, current_step, first_id
@@ -209,7 +210,8 @@ class _Caller:
         run, name = self._run, f"{entity.name}.{method.name}"
         if run.workflow is entity and key == run.ledger(Values).entity_key:
             raise ConfigurationError(f"{name} of its own entity would wait for itself")
-        code = _read(entity, method) if method.reads else _send(entity, method, run.info.began)
+        began = run.info.began
+        code = _read(entity, method) if method.reads else _send(entity, method, payload, began)
         step: Step[..., Any] = Step(code, name=name, retry=Retry(attempts=None))
         step.is_sent_once = not method.reads
         answer = await run.ledger(Steps).call(step, name, (key, payload), {})
@@ -260,7 +262,9 @@ async def _look(call: SentCall) -> None:
     await access.send(NewSignal(run_id, UPDATE_REPLY, encode(reply), signal_id))
 
 
-def _send(entity: Entity, method: Method, began: int) -> Callable[..., Awaitable[SentCall]]:
+def _send(
+    entity: Entity, method: Method, given: Any, began: int
+) -> Callable[..., Awaitable[SentCall]]:
     async def send(key: str, payload: Any) -> SentCall:
         """Send a call, and return its id, the same at each attempt, and which run has it."""
         step, new = current_step(), entity.new_run(key)
@@ -269,10 +273,31 @@ def _send(entity: Entity, method: Method, began: int) -> Callable[..., Awaitable
             new.run_id, method.name, encode(payload), call_id, update=True, reply_to=reply_to
         )
         outcome, run_id = await ACCESS.get().deliver(new, signal, new.run_id)
+        if outcome == "duplicate":
+            await _check_sent(run_id, signal, given)
         was_sent = outcome == "duplicate" and call_id != sent_id(step.run_id, step.key, began)
         return SentCall(call_id, run_id, was_sent)
 
     return send
+
+
+async def _check_sent(run_id: UUID, signal: NewSignal, given: Any) -> None:
+    """Raise OtherCall if an entity has another call under an id: code that changed has moved it."""
+    sent = await ACCESS.get().call(run_id, signal.signal_id or "")
+    if sent is None:
+        return
+    texts = (signal.payload, *texts_before_fields(signal.payload, given))
+    alike = msgspec.json.decode(sent.input) in map(msgspec.json.decode, texts)
+    if sent.signal_name != signal.name or not alike:
+        raise OtherCall(
+            f"run {run_id} has a call of {sent.signal_name} under the id {signal.signal_id}, and "
+            f"this is one of {signal.name} with other arguments: the code has changed under this "
+            "run, before it was recorded that the call was sent; roll it back"
+        )
+
+
+class OtherCall(Exception):
+    """Another call of the run was sent under the id that a call has now."""
 
 
 def _read(entity: Entity, method: Method) -> Callable[..., Awaitable[str]]:
