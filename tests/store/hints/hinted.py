@@ -18,7 +18,7 @@ from holdfast.store.opening import make_store
 from holdfast.store.port import Store
 from holdfast.worker import Worker, WorkerOptions
 
-RUNS = 20
+RUNS = 40
 app = App("hinted")
 other = App("other")
 
