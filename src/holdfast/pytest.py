@@ -85,7 +85,7 @@ def holdfast_database() -> str | None:
 
 @pytest.fixture
 def holdfast_now() -> datetime | None:
-    """Return when virtual time begins; None: at the beginning of 2026: to be overridden."""
+    """Return when virtual time begins, None for the beginning of 2026: to be overridden."""
     return None
 
 

@@ -37,7 +37,7 @@ class Startable(ABC, Generic[In_contra, Out_co]):
     def _set_options(
         self, of: str, version: int, priority: int, queue: str, retention: Duration | None
     ) -> None:
-        """Keep the options that both have. Raises ConfigurationError for what cannot work."""
+        """Keep what workflows and flows both take. Raises ConfigurationError for wrong options."""
         # Callers without a type checker pass anything.
         if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"{of}: version must be 1 or more")

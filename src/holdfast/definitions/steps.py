@@ -266,11 +266,10 @@ class StepContext(AttemptContext):
 
 
 def first_id(step: StepContext, began: int) -> str:
-    """Return the id of what the first run that may have made a call has sent by it.
+    """Return the `sent_id` of a call by the first run that may have made it.
 
-    By default that is the step's own run, which `began` at a moment.
-
-    The log of a run that this one retries may lack the call: it may have ended before the record.
+    That is the step's own run, which `began` at that moment, or a run that it retries: one may have
+    sent the call and ended before the log said so.
     """
     call = step._call  # pyright: ignore[reportPrivateUsage]
     made = [(run_id, at) for run_id, at, may_have in call.origins if may_have]

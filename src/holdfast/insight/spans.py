@@ -147,7 +147,7 @@ def error_chain(value: JSON) -> Iterator[str]:
 
 
 def traceback_text(value: JSON) -> str:
-    """Return the tracebacks of a recorded error, empty if it has none but its own message."""
+    """Return the tracebacks of a recorded error, empty if they say no more than its message."""
     if not isinstance(value, dict):
         return ""
     text = text_of(value, "traceback").strip()

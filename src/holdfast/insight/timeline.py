@@ -139,9 +139,9 @@ def _closed(span: Span, ended_at: int | None) -> Span:
 
 
 def _is_left(span: Span, wait: Wait | None) -> bool:
-    """Return True for a timer that is due before the run wakes: nothing waits for it any more.
+    """Return True for a timer or a call of an entity that nothing waits for any more.
 
-    So it is with an open call of an entity, if the run waits for no answer.
+    A timer is due before the run wakes, or the run waits for no answer of an entity.
     """
     if span.kind == "entity":
         return wait is not None and wait.worker is None and UPDATE_REPLY not in wait.awaiting

@@ -109,10 +109,10 @@ def digest(token: str) -> str:
 
 
 class _Unrevoked:
-    """The base of ways that take nothing back: the key stays, and others are asked each time."""
+    """The base of those that cannot take access back from a stream or a wait under way."""
 
     def still(self, principal: Principal) -> bool:
-        """Return True: a stream is asked about when it is resumed."""
+        """Return True: the caller is checked again at its next request."""
         return True
 
 

@@ -21,7 +21,7 @@ def answer_id(call_id: str, *, failed: bool) -> str:
     text = f"{'failed' if failed else 'answer'}/{call_id}"
     if len(text.encode()) <= MAX_ID:
         return text
-    return hashlib.sha256(text.encode()).hexdigest()  # nothing asks which call is answered
+    return hashlib.sha256(text.encode()).hexdigest()  # `answered_call` does not know its call
 
 
 class Answered(NamedTuple):
@@ -33,7 +33,7 @@ class Answered(NamedTuple):
 
 
 def answered_call(signal_id: str | None) -> Answered | None:
-    """Return which call a signal answers, None for any other signal."""
+    """Return which call a signal answers; None for any other signal, and for an id too long."""
     found = _answer.fullmatch(signal_id or "")
     return None if found is None else Answered(found[2], found[3], found[1] == "failed")
 

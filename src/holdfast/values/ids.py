@@ -96,16 +96,16 @@ def child_run_id(parent_run_id: UUID, key: str, began: int) -> UUID:
     """Return the id of the child run that a call starts, named by the call's key.
 
     A UUIDv8 of sha256(parent's id, 0x00, key, 0x00, began) in UTF-8 behind the parent's first six
-    bytes, so that a tree's runs stand together. When the parent `began` tells it from a deleted run
-    that had its id: children of that may still be there.
+    bytes, so that a tree's runs stand together. `began` is when the parent did: children of a
+    deleted run that had the same id may still be there.
     """
     return _derived(parent_run_id.bytes[:6], f"{parent_run_id}\0{key}\0{began}")
 
 
 def sent_id(run_id: UUID, key: str, began: int) -> str:
-    """Return the id of what a call of a run sends, by which its receiver knows it again.
+    """Return the id of what a call of a run sends: its receiver takes it once.
 
-    When the run `began` tells it from a deleted run that had its id.
+    `began` is when the run did: a deleted run that had the same id may have made the same call.
     """
     return f"{run_id}@{began}/{key}"
 

@@ -156,10 +156,10 @@ def show(name: str, limit: int, cursor: str | None, all_: bool) -> None:
 async def _write(
     link: Link, queue: str, limit: int | None, cursor: str | None, origin: str | None = None
 ) -> tuple[list[dict[str, object]], int, str | None]:
-    """Write messages page by page, at most `limit`; return how many, and the cursor after them.
+    """Write messages page by page, at most `limit`, for people the beginnings of payloads.
 
-    So no more than a page is held, however many there are. People are shown the beginnings of
-    payloads. With --json and a limit they are returned, as a part of one answer.
+    So no more than a page is held. Return the messages that are not written, how many there were,
+    and the cursor after them: with --json and a limit they are a part of one answer.
     """
     from holdfast.cli.render.queues import WIDEST, message_json, write_messages
 

@@ -134,8 +134,8 @@ class History(msgspec.Struct, eq=False):
     - `length`: the whole log; `position`: those that the code has been fed.
     - `called_at`: those that it had been fed when it last made a durable call.
     - `replayed`: those that some worker's code has seen before, as far as the log tells; `proven`:
-      those that it has certainly seen; `called`: those before the last result that the log had
-      when this instance began.
+      those that it has certainly seen; `called`: those before the last result in the log with which
+      this instance began.
     - `delivered`: the last one that it has learnt with which code may continue, since an update was
       accepted; None before the first update.
     - `live_from`: while `position` is not beyond it, the code repeats itself.

@@ -100,7 +100,10 @@ def start(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notice]:
 
 
 def _has_started(tables: Tables, run_id: UUID, child_id: UUID, key: str | None) -> bool:
-    """Return True if another call of a run has started a child: else a deleted run of its id."""
+    """Return True if the log says that another call of a run has started a child.
+
+    Otherwise a deleted run that had the same id has started it.
+    """
     return any(
         details.read(event.details, _ChildStarted).child_run_id == child_id
         for event in tables.read(run_id)

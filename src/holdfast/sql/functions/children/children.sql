@@ -90,9 +90,9 @@ begin
     return v_notices;
 end $$;
 
--- Tell runs that a run which they asked for is not their child. That of a deleted run which had the
--- id of such a run is not, either: it is older than this commit, and the log has no other
--- start of it. Returns (topic, payload) notices.
+-- Tell runs that a run which they asked for is not their child. It may name a run of the same id as
+-- its parent, which was deleted: then it is older than this commit, and the log has no other start
+-- of it. Returns (topic, payload) notices.
 -- Locks: expects the turn rows locked; events, run by run. Called by _start_children.
 create or replace function holdfast._refuse_children(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]

@@ -17,9 +17,9 @@ begin
 end $$;
 
 -- Return the children that the retry of a run takes over: those with the close policy 'abandon' of
--- calls that are open. Of a child that continued as new, all runs; not that of a deleted run which
--- had the id, and made the same call. Locks nothing. Called by
--- retry_plan, _lock_left_children and _take_over_children.
+-- calls that are open. Of a child that continued as new, all runs; no child that a deleted run of
+-- the same id has left. Locks nothing. Called by retry_plan, _lock_left_children and
+-- _take_over_children.
 create or replace function holdfast._left_children(p_run_id uuid, p_until int, p_again json)
 returns table (run_id uuid, key text, status text)
 language plpgsql stable
