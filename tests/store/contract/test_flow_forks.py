@@ -217,7 +217,7 @@ async def test_a_fork_has_the_properties_of_the_run_but_not_its_key(flows: Flows
     assert (new.key, new.parent_run_id, new.input) == (None, None, "[2]")
     assert new.deadline_at == new.created_at + 60 * SECOND
     [details] = await flows.details(second, "WorkflowForked")
-    assert details == {"run_id": str(first), "idx": 1, "seed": str(first)}
+    assert details == {"run_id": str(first), "idx": 1, "seed": str(first), "run_key": "k"}
 
 
 async def test_what_cannot_be_forked_has_an_outcome(flows: Flows) -> None:

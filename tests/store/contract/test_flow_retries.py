@@ -64,7 +64,7 @@ async def test_a_retry_has_the_properties_of_the_run_but_not_its_key(flows: Flow
     assert (new.key, new.parent_run_id) == (None, None)
     assert new.deadline_at == new.created_at + 60 * SECOND
     [details] = await flows.details(second, "WorkflowForked")
-    assert details == {"run_id": str(first), "idx": 2, "seed": str(first)}
+    assert details == {"run_id": str(first), "idx": 2, "seed": str(first), "run_key": "k"}
 
 
 async def test_what_cannot_be_retried_has_an_outcome(flows: Flows, worker: StepWorker) -> None:
