@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.events import CHILD_STARTED, FORKED
+from holdfast.events import CHILD_STARTED, FORKED, read_forked
 from holdfast.store.memory import details
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.rows import Parent, RunRow
@@ -18,10 +18,6 @@ from holdfast.values.ids import retry_run_id
 class _Continued(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: UUID
     passed_over: bool = False
-
-
-class _Forked(msgspec.Struct, frozen=True):
-    run_id: UUID
 
 
 def _write(continued: _Continued) -> str:
@@ -59,7 +55,7 @@ def _since(tables: Tables, parent: Parent) -> list[UUID]:
     events = [row.event for row in tables.logs[parent.run_id]]
     calls = (i for i, e in enumerate(events) if (e.type, e.key) == (CHILD_STARTED, parent.key))
     later = events[next(calls, len(events)) :]
-    return [details.read(e.details, _Forked).run_id for e in later if e.type == FORKED]
+    return [read_forked(e.details or "").run_id for e in later if e.type == FORKED]
 
 
 def next_of(continued: RunRow) -> UUID:

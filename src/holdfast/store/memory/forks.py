@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.details import Forked
 from holdfast.errors import InvalidInput
 from holdfast.events import (
     ACTIVITY_COMPLETED,
@@ -30,6 +31,7 @@ from holdfast.events import (
     WEBHOOK_OPENED,
     WORKER_LOST,
     YIELDED,
+    read_forked,
     read_seen,
     without_mark,
 )
@@ -66,12 +68,6 @@ NEVER_COPIED: Final = TERMINAL | {
 _LEFT_OUT: Final = NEVER_COPIED - {STREAM_WRITTEN}  # a retry continues the streams
 _ENDED: Final = COMMAND_ENDS | STEP_ENDS | {SIGNAL_SENT}
 _REPLACEABLE: Final = frozenset({STEP_COMPLETED, ACTIVITY_COMPLETED})
-
-
-class _Forked(msgspec.Struct, frozen=True):
-    seed: str
-    again: Sequence[str] | None = None
-    run_key: str | None = None
 
 
 class _Child(msgspec.Struct, frozen=True):
@@ -279,8 +275,8 @@ def forked(
 
     `attempt` is what it says of the attempt that failed before, and its error.
     """
-    run_id = str(origin.new.run_id)
-    mark = _mark([row.event for row in log]) or _Forked(run_id)
+    run_id = origin.new.run_id
+    mark = _mark([row.event for row in log]) or Forked(run_id, run_id)
     if key := origin.new.key or mark.run_key:
         attempt["run_key"] = key
     again = _again(fatal, [row.event for row in log], until)
@@ -291,9 +287,9 @@ def forked(
     return Event(FORKED, None, told, now)
 
 
-def _mark(events: Sequence[Event]) -> _Forked | None:
+def _mark(events: Sequence[Event]) -> Forked | None:
     found = [event for event in events if event.type == FORKED]
-    return details.read(found[-1].details, _Forked) if found else None
+    return read_forked(found[-1].details or "") if found else None
 
 
 def _again(fatal: Fatal | None, events: Sequence[Event], until: int) -> list[str] | None:
@@ -303,9 +299,7 @@ def _again(fatal: Fatal | None, events: Sequence[Event], until: int) -> list[str
     that it is that of a retry, it lacks what that retry makes again.
     """
     left = [
-        details.read(event.details, _Forked).again
-        for event in events[until:]
-        if event.type == FORKED
+        read_forked(event.details or "").again for event in events[until:] if event.type == FORKED
     ]
     if None in left or (fatal is not None and fatal.uncancelled):
         return None

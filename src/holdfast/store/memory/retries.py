@@ -32,6 +32,7 @@ from holdfast.events import (
     VALUE_RECORDED,
     VALUE_SET,
     WORKER_LOST,
+    read_forked,
     read_signal,
     with_role,
 )
@@ -67,10 +68,6 @@ _WITHDRAWN: Final = frozenset({ACTIVITY_CANCEL, CHILD_CANCEL})
 _call_failed: Final = re.compile(r"(?:step|activity|child) (\S+) failed: ")
 _CALL_ERRORS: Final = re.compile(r"holdfast\.errors\.(Step|Activity|Child)(Failed|TimedOut)")
 _GROUPS: Final = ("builtins.ExceptionGroup", "builtins.BaseExceptionGroup")
-
-
-class _Forked(msgspec.Struct, frozen=True):
-    run_id: str
 
 
 class Fatal(msgspec.Struct, frozen=True):
@@ -147,7 +144,7 @@ def _made_by(events: Sequence[Event], run_id: str) -> dict[str, str]:
     found = dict[str, str]()
     for event in reversed(events):
         if event.type == FORKED:
-            run_id = details.read(event.details, _Forked).run_id
+            run_id = str(read_forked(event.details or "").run_id)
         elif event.type == STEP_COMPLETED:
             found[event.key or ""] = run_id
     return found

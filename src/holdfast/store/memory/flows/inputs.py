@@ -8,17 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
-import msgspec
-
-from holdfast.events import FORKED
-from holdfast.store.memory import details
+from holdfast.events import FORKED, read_forked
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of
 from holdfast.store.memory.rows import END, RunRow, TaskRow
 from holdfast.store.memory.tables import Tables
-
-
-class _Forked(msgspec.Struct, frozen=True):
-    run_key: str | None = None
 
 
 def known_key(tables: Tables, run: RunRow) -> str | None:
@@ -28,7 +21,7 @@ def known_key(tables: Tables, run: RunRow) -> str | None:
     """
     log = tables.logs[run.new.run_id][1:2] if run.is_flow and run.new.key is None else []
     if log and log[0].event.type == FORKED:
-        return details.read(log[0].event.details, _Forked).run_key
+        return read_forked(log[0].event.details or "").run_key
     return run.new.key
 
 
