@@ -124,7 +124,7 @@ class TokenAccess:
             self._entries, self._seen = {}, (0, 0, 0)
             if self._fault != str(error):
                 self._fault = str(error)
-                logger.error("no token opens anything until this is mended: %s", error)
+                logger.error("no token is accepted, as the file of tokens is wrong: %s", error)
 
 
 def read_tokens(path: Path) -> dict[str, tuple[Principal, str]]:
