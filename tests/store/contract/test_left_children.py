@@ -120,6 +120,31 @@ async def test_the_child_of_a_deleted_run_of_the_id_is_not_taken_over(
     assert [details(event) for event in told] == [{"child_run_id": str(child_id), "output": 2}]
 
 
+async def test_a_retry_hears_of_its_own_child_that_was_deleted(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Fault: it took over the child of a deleted run of the id, and was sent its signals again."""
+    parent_id = keyed_run_id("order", "p")
+    for keeps, child_keeps in ((1.0, 60.0), (60.0, 1.0)):
+        await start(store, run_id=parent_id, key="p", retention_seconds=keeps)
+        turn, child_id = await ann.take(), uuid4()
+        fields: dict[str, Any] = {"queue": "slow", "parent_close": "abandon"}
+        fields |= {"kind": "workflow", "retention": child_keeps}
+        await ann.command(turn, child(child_id, **fields))
+        task = await ann.take(**SLOW)
+        await fail(ann, turn, expected=2)
+        if keeps < child_keeps:
+            await ann.command(task, to_parent("go", parent_id))
+            await continued(ann, task, expected=2)
+            task = await ann.take(**SLOW)
+        await ann.finish(task)
+        await clock.advance(10)
+        assert (await store.sweep_runs()).deleted == 1
+    told = (await log(store, await retry(store, parent_id)))[3:]
+    assert [event.type for event in told] == ["ChildFailed"]
+    assert details(told[0])["child_run_id"] == str(child_id)
+
+
 async def retry_of_failed(store: Store, worker: ManualWorker, run_id: UUID) -> UUID:
     """Let the run that is due fail, and retry it."""
     turn = await worker.take()
@@ -236,13 +261,13 @@ async def test_the_end_of_a_child_that_continued_as_new_is_told_once(
     assert await log_types(store, await retry(store, run_id)) == [*TAKEN, "ChildCompleted"]
 
 
-async def continued(worker: ManualWorker, task: ClaimedTask) -> None:
+async def continued(worker: ManualWorker, task: ClaimedTask, **more: Any) -> None:
     """Let a run continue as new."""
     new_id = str(uuid4())
     said: dict[str, Any] = {"run_id": new_id, "input": None, "version": 1, "signals": []}
     order = command("WorkflowContinuedAsNew", "", **said)
     then = Finish("continued", output=json.dumps({"run_id": new_id}))
-    assert (await worker.commit(task, order, then=then)).refused == {}
+    assert (await worker.commit(task, order, then=then, **more)).refused == {}
 
 
 async def test_the_next_attempt_of_a_run_takes_its_child_over(

@@ -17,8 +17,8 @@ begin
 end $$;
 
 -- Return the children that the retry of a run takes over: those with the close policy 'abandon' of
--- calls that are open. Of a child that continued as new, all runs; no child that a deleted run of
--- the same id has left. Locks nothing. Called by retry_plan, _lock_left_children and
+-- calls that are open. Of a child that continued as new, all runs; not those of a deleted run which
+-- had the id, and made the same call. Locks nothing. Called by retry_plan, _lock_left_children and
 -- _take_over_children.
 create or replace function holdfast._left_children(p_run_id uuid, p_until int, p_again json)
 returns table (run_id uuid, key text, status text)
@@ -27,17 +27,21 @@ set enable_nestloop = off
 as $$
 begin
     return query
-    with calls as materialized (
-        select c.key, (c.details ->> 'child_run_id')::uuid as child_run_id
+    with recursive chain as (
+        select c.key, (c.details ->> 'child_run_id')::uuid as run_id
         from holdfast._open_child_calls(p_run_id, p_until, p_again) as c
+        union all
+        select c.key, (r.output ->> 'run_id')::uuid
+        from chain c
+        cross join lateral (
+            select r.output from holdfast.runs r
+            where r.run_id = c.run_id and r.status = 'continued' limit 1
+        ) as r
     )
     select r.run_id, r.parent_key, r.status
-    from calls c
-    join holdfast.runs r on r.parent_run_id = p_run_id and r.parent_key = c.key
-    left join holdfast.newest_runs(array(select a.child_run_id from calls a)) as n
-        on n.run_id = c.child_run_id
-    where r.parent_close = 'abandon'
-        and (r.status = 'continued' or r.run_id = coalesce(n.newest, r.run_id));
+    from chain c
+    join holdfast.runs r on r.run_id = c.run_id and r.parent_key = c.key
+    where r.parent_run_id = p_run_id and r.parent_close = 'abandon';
 end $$;
 
 -- Lock the turn rows of the children that a retry is to take over. Called by fork_run.
