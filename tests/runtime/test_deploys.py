@@ -40,7 +40,7 @@ class Deploys:
 
     def workers(self, source: str) -> Environment:
         """Make the workers of a version."""
-        with patch("holdfast.testing.environment.LoggedStore", lambda: self.store):
+        with patch("holdfast.testing.environment.LoggedStore", lambda _: self.store):
             return Environment(self.app(source), replay=False)
 
     async def begin(self, base: Base) -> UUID:
