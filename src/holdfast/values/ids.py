@@ -102,6 +102,14 @@ def child_run_id(parent_run_id: UUID, key: str, began: int) -> UUID:
     return _derived(parent_run_id.bytes[:6], f"{parent_run_id}\0{key}\0{began}")
 
 
+def step_run_id(run_id: UUID, key: str, attempt: int, created_at: int) -> UUID:
+    """Return the id of the run that stands for an attempt of a flow's step, or of a map's element.
+
+    When the flow's run was created tells it from a deleted run that had its id.
+    """
+    return keyed_run_id(str(run_id), f"{key}#{attempt}@{created_at}")
+
+
 def sent_id(run_id: UUID, key: str, began: int) -> str:
     """Return the id of what a call of a run sends: its receiver takes it once.
 

@@ -9,7 +9,7 @@ from holdfast.insight.doctor import check_unserved
 from holdfast.insight.flow_progress import progress_of
 from holdfast.insight.flow_spans import step_spans
 from holdfast.types import FlowShape
-from holdfast.values.ids import keyed_run_id
+from holdfast.values.ids import step_run_id
 
 from .flow_scene import NAME, FlowScene, mapped, single
 
@@ -81,9 +81,10 @@ async def test_a_delayed_run_and_the_runs_that_are_its_steps_name_their_start(
     await scene.store.ensure_flow(inner, "hash")
     within = single("within", runs=inner.handler, runs_kind="flow")
     run_id = await scene.start(single("site"), within, single("save", "site"), delay=60.0)
+    created_at = (await scene.store.get_runs([run_id]))[run_id].created_at
     for each, ended in [
         (run_id, "0 of 3 steps ended"),
-        (keyed_run_id(str(run_id), "within#1"), "0 of 1 step ended"),
+        (step_run_id(run_id, "within", 1, created_at), "0 of 1 step ended"),
     ]:
         found = await client.why(each)
         assert found.state == "waiting"

@@ -26,7 +26,7 @@ from holdfast.types import (
     StartRules,
     StepShape,
 )
-from holdfast.values.ids import keyed_run_id
+from holdfast.values.ids import keyed_run_id, step_run_id
 
 from .actors import SECOND, ManualWorker, details, get, log, start
 from .flow_actors import NAME, Flows, StepWorker, mapped, single
@@ -44,7 +44,8 @@ def run_step(slug: str, *deps: str, **options: Any) -> StepShape:
 
 async def child_of(store: Store, run_id: UUID, key: str, attempt: int = 1) -> Any:
     """Return the run that stands for a task."""
-    return await get(store, keyed_run_id(str(run_id), f"{key}#{attempt}"))
+    created_at = (await get(store, run_id)).created_at
+    return await get(store, step_run_id(run_id, key, attempt, created_at))
 
 
 async def started(store: Store, worker: ManualWorker) -> dict[str | None, ClaimedTask]:
@@ -644,3 +645,28 @@ async def test_a_step_that_cannot_be_a_run_is_refused(flows: Flows, wrong: dict[
 async def test_the_shape_is_kept(flows: Flows) -> None:
     shape = await flows.define(run_step("a"), run_step("b", "a", runs="shop/x@2", runs_kind="flow"))
     assert await flows.store.get_flow(NAME, 1) == shape
+
+
+async def test_a_flow_whose_key_is_used_again_starts_runs_of_its_own(
+    flows: Flows, store: Store, clock: Clock, bob: ManualWorker, worker: StepWorker
+) -> None:
+    """Fault: its step waited for ever for a run that a deleted run of its id has left."""
+    await flows.define(run_step("sub"), single("a"))
+    for again in (False, True):
+        fields: dict[str, Any] = {
+            "run_id": keyed_run_id(NAME, "k"),
+            "key": "k",
+            "retention_seconds": 60.0,
+        }
+        run_id = await flows.start({"again": again}, **fields)
+        if again:
+            break
+        task = await bob.take()
+        await worker.fail(await worker.one(), retryable=False)
+        await clock.advance(70)
+        await bob.finish(task, expected=2)
+        assert (await store.sweep_runs()).deleted == 1
+    task = await bob.take()
+    assert json.loads(task.input or "") == {"again": True}
+    await bob.finish(task)
+    assert (await flows.statuses(run_id))["sub"] == "completed"

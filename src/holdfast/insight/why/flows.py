@@ -16,7 +16,7 @@ from holdfast.insight.why.surroundings import FlowSurroundings, Surroundings
 from holdfast.insight.why.waiting import last_traceback
 from holdfast.insight.wording import ago, length, moment, several
 from holdfast.types import LimitWait, OpenStepTasks, RunRecord, StepShape
-from holdfast.values.ids import keyed_run_id
+from holdfast.values.ids import step_run_id
 
 _SHOWN = 10
 
@@ -88,7 +88,7 @@ def _runs(run: RunRecord, flow: FlowSurroundings) -> dict[str, Reason]:
                 text += f", of which {shape.concurrency:,} may be under way at once"
             found[shape.slug] = Reason(text)
             continue
-        child_id = keyed_run_id(str(run.run_id), f"{shape.slug}#{step.attempts}")
+        child_id = step_run_id(run.run_id, shape.slug, step.attempts, run.created_at)
         text = f"step {shape.slug} waits for run {child_id} of {shape.runs}"
         found[shape.slug] = Reason(text, Action("why", child_id))
     return found

@@ -130,7 +130,7 @@ begin
             array_agg(p_now + c.delay * interval '1 second') as visible_ats,
             array_fill('cancel'::text, array[count(*)::int]) as closes
         from (
-            select holdfast.keyed_run_id(t.run_id::text, t.key || '#' || t.attempts) as run_id,
+            select holdfast._step_run_id(t.run_id, t.key, t.attempts, r.created_at) as run_id,
                 s.runs, s.runs_kind, t.queue, t.priority::int as priority, r.headers,
                 coalesce(t.payload, holdfast._child_input(t.run_id, t.handler, s.step_slug))
                     as input,
@@ -155,7 +155,7 @@ begin
                 where s.handler = t.handler and s.step_slug = split_part(t.key, ':', 1) limit 1
             ) as s
             cross join lateral (
-                select r.headers, r.retention, r.due_at from holdfast.runs r
+                select r.headers, r.retention, r.due_at, r.created_at from holdfast.runs r
                 where r.run_id = t.run_id limit 1
             ) as r
             cross join lateral (  -- a delay of elements counts from when their map began
@@ -220,6 +220,16 @@ begin
     end loop;
     return v_notices;
 end $$;
+
+-- Return the id of the run that stands for an attempt of a step or of an element. When the flow's
+-- run was created tells it from a deleted run that had its id. Called by _start_child_steps and
+-- _paused_steps.
+create or replace function holdfast._step_run_id(
+    p_run_id uuid, p_key text, p_attempt int, p_created_at timestamptz
+) returns uuid
+language sql immutable
+return holdfast.keyed_run_id(
+    p_run_id::text, format('%s#%s@%s', p_key, p_attempt, holdfast._micros(p_created_at)));
 
 -- Start those runs of flows that have these places in the other arrays. Returns (topic, payload)
 -- notices. Locks: as _start_flows. Called by _start_child_steps.

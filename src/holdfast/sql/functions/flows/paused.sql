@@ -40,8 +40,8 @@ begin
         ) as s on true
         where t.kind = 'child'
             and coalesce(nullif(split_part(t.key, ':', 2), '')::int < s.next_task, true)
-            and not holdfast._has_run(
-                holdfast.keyed_run_id(t.run_id::text, t.key || '#' || t.attempts))
+            and not holdfast._has_run(holdfast._step_run_id(t.run_id, t.key, t.attempts, (
+                select r.created_at from holdfast.runs r where r.run_id = u.run_id)))
             and not exists (  -- nor a run as which that one has continued
                 select from holdfast.runs r
                 where r.parent_run_id = t.run_id and r.parent_key = t.key

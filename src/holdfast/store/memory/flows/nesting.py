@@ -25,7 +25,7 @@ from holdfast.store.memory.starts import start_free
 from holdfast.store.memory.tables import Tables
 from holdfast.store.port import WORK_TOPIC, refusal
 from holdfast.types import NewRun, Notice, RunKind, Status, StepShape, StepTaskEnd
-from holdfast.values.ids import keyed_run_id
+from holdfast.values.ids import step_run_id
 
 _RETRYABLE: Final[frozenset[Status]] = frozenset({"completed", "failed", "timed_out"})
 
@@ -138,7 +138,7 @@ def _lacks_its_run(tables: Tables, task: TaskRow) -> bool:
     )
     return (
         not waits
-        and _run_id(task) not in tables.runs
+        and _run_id(tables, task) not in tables.runs
         and Parent(task.run_id, task.key, "cancel") not in running  # as which it continued
     )
 
@@ -183,8 +183,9 @@ def _shape(tables: Tables, task: TaskRow) -> StepShape:
     return shape_of(tables, run_id).steps[slug]
 
 
-def _run_id(task: TaskRow) -> UUID:
-    return keyed_run_id(str(task.run_id), f"{task.key}#{task.attempts}")
+def _run_id(tables: Tables, task: TaskRow) -> UUID:
+    created_at = tables.runs[task.run_id].created_at
+    return step_run_id(task.run_id, task.key, task.attempts, created_at)
 
 
 def _new_run(tables: Tables, now: int, task: TaskRow) -> NewRun:
@@ -193,7 +194,7 @@ def _new_run(tables: Tables, now: int, task: TaskRow) -> NewRun:
     assert step.runs is not None
     name, _, version = step.runs.rpartition("@")
     return NewRun(
-        run_id=_run_id(task),
+        run_id=_run_id(tables, task),
         name=name,
         version=int(version),
         queue=task.queue,
