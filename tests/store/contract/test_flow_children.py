@@ -334,3 +334,16 @@ async def test_a_map_of_a_child_ends_on_the_path_that_takes_no_turn(
         "child_run_id": str(child_id),
         "output": {"a": [f"a:{number}" for number in range(20)]},
     }
+
+
+async def test_a_flow_that_is_younger_than_its_start_is_a_child(
+    flows: Flows, store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Fault: if the commit had another start refused, this one was taken for that of another."""
+    await flows.define(single("a"))
+    await clock.advance(-10)
+    parent_id, other = await start(store), await start(store, queue="slow")
+    calls = child_flow(uuid4()), child(other, "other")
+    await ann.command(await ann.take(), *calls, awaiting=(ANY_END,))
+    told = [event.key for event in await log(store, parent_id) if event.type == "ChildFailed"]
+    assert told == ["other"]

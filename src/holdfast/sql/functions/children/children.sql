@@ -111,7 +111,7 @@ begin
             where r.run_id = (u.details ->> 'child_run_id')::uuid limit 1
         ) as r
         where r.parent_run_id is distinct from u.run_id
-            or r.created_at <> p_now and not exists (
+            or r.created_at < p_now and not exists (
                 select from holdfast.events e
                 where e.run_id = u.run_id and e.event_type = 'ChildStarted' and e.key <> u.key
                     and (e.details ->> 'child_run_id')::uuid = r.run_id)
