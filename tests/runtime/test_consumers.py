@@ -297,6 +297,33 @@ async def test_a_queue_that_the_code_declares_is_created_and_one_that_exists_sta
     assert caplog.text.count("message queue orders has other settings than the code declares") == 2
 
 
+async def test_queues_of_dead_letters_are_as_declared_in_any_order(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    app = App("shop")
+    app.workflow(nothing)
+    app.message_queue("orders", max_receives=3, dead_letters="lost")
+    app.message_queue("lost", keep="1h", max_receives=5)  # its dead letters are in lost.dead
+    app.message_queue("lost.dead", keep="7d")
+    app.message_queue("left", max_receives=3, dead_letters="right")
+    app.message_queue("right", max_receives=3, dead_letters="left")  # in a circle
+    async with Environment(app) as env:
+        found = {each.settings.name: each.settings for each in await env.client.queues.list()}
+        assert found.keys() == app.message_queues.keys()
+        assert (found["lost"].keep_seconds, found["lost"].dead_letters) == (3600, "lost.dead")
+        assert found["lost.dead"].keep_seconds == 7 * 86_400
+    assert "message queue lost" not in caplog.text
+
+
+async def test_a_worker_names_the_declared_queue_that_cannot_be() -> None:
+    app = App("shop")
+    app.workflow(nothing)
+    app.message_queue("orders", fifo=True, priorities=True)
+    with pytest.raises(ConfigurationError, match=r"^app.message_queue\('orders'\): a FIFO queue"):
+        async with Environment(app):
+            pass
+
+
 def test_a_queue_is_declared_once() -> None:
     app = App("shop")
     app.message_queue("orders")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from holdfast.types import QueueSettings
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name
@@ -32,3 +34,18 @@ def settings_of(
         dedup_seconds=seconds(deduplication),
         keep_seconds=None if keep is None else seconds(keep),
     )
+
+
+def dead_letters_first(queues: Mapping[str, QueueSettings]) -> Collection[QueueSettings]:
+    """Return queues, each after the queue of its dead letters.
+
+    A queue that is created makes that one with default settings, if there is none.
+    """
+    ordered = dict[str, QueueSettings]()
+    for queue in queues.values():
+        chain, each = dict[str, QueueSettings](), queues.get(queue.name)
+        while each is not None and each.name not in ordered and each.name not in chain:
+            chain[each.name] = each
+            each = queues.get(each.dead_letters or f"{each.name}.dead")
+        ordered.update(reversed(chain.items()))
+    return ordered.values()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.compiling import compile_flows
 from holdfast.definitions.app import App
-from holdfast.errors import QueueExists
+from holdfast.definitions.message_queues import dead_letters_first
+from holdfast.errors import ConfigurationError, InvalidInput, QueueExists
 from holdfast.retention import open_archive
 from holdfast.types import WorkerInfo
 from holdfast.values.retention import sweeper_interval
@@ -56,7 +57,7 @@ class Duties:
         interval, counted = sweeper_interval(), context.observing.counted_ends
         self._context, self._replace_flows = context, options.replace_flows
         self._flows = tuple(app.flows.values())
-        self._queues = tuple(app.message_queues.values()) if named else ()
+        self._queues = dead_letters_first(app.message_queues) if named else ()
         around = None if shard is None else shard.store
         self._app_sign_on = AppSignOn(context, app, origin, around)
         self._code_schedules = CodeSchedules(context, app.name, schedules)
@@ -128,6 +129,8 @@ class Duties:
                     each.name,
                     each.name,
                 )
+            except InvalidInput as error:
+                raise ConfigurationError(f"app.message_queue({each.name!r}): {error}") from None
 
     async def start(self) -> None:
         """Let each service run now and from now on. Idempotent."""
