@@ -216,6 +216,21 @@ async def test_a_failing_migration_leaves_the_schema_as_it_was(
     assert await connection.fetchval("select to_regclass('holdfast.letters')") is None
 
 
+async def test_what_depends_on_functions_of_holdfast_is_named_and_not_dropped(
+    connection: asyncpg.Connection, release: Release
+) -> None:
+    await migrate(connection, scripts=release.scripts)
+    await connection.execute("create view public.four as select holdfast.twice(2)")
+    release.write("functions/core/twice.sql", TWICE.replace("* 2", "+ p_n"))
+    with pytest.raises(MigrationFailed, match=r"view (public\.)?four depends on .*twice") as caught:
+        await migrate(connection, scripts=release.scripts)
+    assert "Drop what depends on holdfast, migrate, and create it again" in str(caught.value)
+    assert "CASCADE" not in str(caught.value)
+    assert await connection.fetchval("table public.four") == 4
+    await connection.execute("drop view public.four")
+    await migrate(connection, scripts=release.scripts)
+
+
 @pytest.fixture
 async def others(empty_database_url: str) -> AsyncIterator[tuple[asyncpg.Connection, ...]]:
     """Two sessions beside that of the migration."""

@@ -379,6 +379,11 @@ async def _refusals_of(what: str, state: SchemaState) -> AsyncGenerator[None]:
         raise InsufficientRights(
             f"{what} on {state}: {error}; connect as a role that may create there"
         ) from error
+    except asyncpg.DependentObjectsStillExistError as error:  # its hint is to drop with cascade
+        raise MigrationFailed(
+            f"{what} was refused on {state}, and nothing was changed: {error.detail}\nDrop what "
+            "depends on holdfast, migrate, and create it again"
+        ) from error
     except asyncpg.PostgresError as error:
         raise MigrationFailed(
             f"{what} was refused on {state}, and nothing was changed: {error}"
