@@ -318,7 +318,7 @@ async def test_bad_elements_of_any_type_are_failures_that_a_map_tolerates(
 
 async def test_an_environment_names_a_step_that_is_held() -> None:
     store = LoggedStore()
-    with patch("holdfast.testing.environment.LoggedStore", lambda: store):
+    with patch("holdfast.testing.environment.LoggedStore", lambda _: store):
         async with Environment(of_type(Old)) as env:
             handle = await env.client.start(name_of(of_type(Old)), ITEM)
             await env.wait_until_idle()
