@@ -122,6 +122,7 @@ DEFINITIONS: dict[str, Callable[[App], object]] = {
     "job": lambda app: (app.job(one), app.job()(two)),
     "lifespan": lambda app: app.lifespan(resource),
     "mcp": lambda app: (app.workflow(name="offered")(plain), app.mcp()),
+    "message_queue": lambda app: app.message_queue("declared"),
     "queue": lambda app: app.queue("some"),
     "schedule": schedule_all,
     "step": lambda app: (app.step(one), app.step()(two)),
@@ -151,6 +152,8 @@ async def test_an_app_whose_definitions_have_no_options_works(
                 assert await client.entity(defined.cls, "ann").add() == 1
             else:
                 assert await client.run(defined, timeout="60s") in (None, {"only": None})
+        queues = {each.settings.name for each in await client.queues.list()}
+        assert queues == {"given", *app.message_queues}
         names = {each.name for each in await client.schedules.list()}
         assert names == app.schedules.keys()
         for name in names:
