@@ -12,7 +12,7 @@ import pytest
 from contract.actors import ManualWorker, start
 from scene import Scene, Session
 
-from holdfast.store.postgres.claims import Claim, Look, Watermark, claim
+from holdfast.store.postgres.claims import Look, PostgresClaims, Watermark
 from holdfast.store.postgres.database import Database
 
 pytestmark = pytest.mark.fresh_database
@@ -60,17 +60,21 @@ class QuietWorker:
     database: OneSession
     now: float = 0.0
     watermark: Watermark = field(init=False)
+    claims: PostgresClaims = field(init=False)
 
     def __post_init__(self) -> None:
         self.watermark = Watermark(clock=lambda: self.now)
+        self.claims = PostgresClaims(self.database)
+        self.claims._watermarks["ann"] = {("order@1",): self.watermark}
 
     async def claim(self, *, after: float = 2) -> tuple[list[UUID], int]:
         """Claim once after so many seconds; return the runs, and the pages."""
         self.now += after
-        wanted = Claim("ann", ["default"], ["order@1"], 10, 30.0, 0.0, 0.25, 5)
         async with self.database.session.transaction():
             before = await self._pages()
-            claims = await claim(self.database, wanted, self.watermark)
+            claims = await self.claims.claim_tasks(
+                "ann", ["default"], ["order@1"], 10, lease_seconds=30.0
+            )
             return [task.run_id for task in claims.tasks], await self._pages() - before
 
     async def _pages(self) -> int:
