@@ -124,11 +124,13 @@ async def test_the_frames_of_a_thread_are_left_alone_while_its_event_loop_answer
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """To walk them costs time, and an interpreter may not survive it every time."""
-    walks: list[int] = []
+    walks: list[threading.Thread] = []
+    others = threading.enumerate()  # an earlier test may have left a watchdog
     real = sys._current_frames
 
     def current_frames() -> dict[int, FrameType]:
-        walks.append(threading.get_ident())
+        if (thread := threading.current_thread()) not in others:
+            walks.append(thread)
         return real()
 
     monkeypatch.setattr(sys, "_current_frames", current_frames)

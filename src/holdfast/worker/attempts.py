@@ -34,7 +34,6 @@ from holdfast.worker.tracer import OpenSpan, Tracer
 
 AsyncFunction: TypeAlias = Callable[..., Awaitable[object]]
 C = TypeVar("C", bound=AttemptContext)
-R = TypeVar("R")
 
 
 class Execution(Generic[C]):
@@ -197,8 +196,7 @@ class Execution(Generic[C]):
         self.context.cancel()
         if self.timer is not None:
             self.timer.cancel()
-        if self.span is not None:
-            self._end_span(self.span, stopped=True)
+        self._end_span(stopped=True)
         future = self.future
         if future is None or future.done():
             return None
@@ -209,7 +207,7 @@ class Execution(Generic[C]):
         if self.timer is not None:
             self.timer.cancel()
         if self.span is not None:
-            self._end_span(self.span)
+            self._end_span()
         report, self._report = self._report, None
         if report is not None:
             if self.observed is not None:
@@ -220,9 +218,10 @@ class Execution(Generic[C]):
             else:
                 report(self)
 
-    def _end_span(self, span: OpenSpan, *, stopped: bool = False) -> None:
-        self.span = None
-        span.finish(self.error, stopped=stopped)
+    def _end_span(self, *, stopped: bool = False) -> None:
+        span, self.span = self.span, None
+        if span is not None:
+            span.finish(self.error, stopped=stopped)
 
 
 StepExecution: TypeAlias = Execution[StepContext]
@@ -247,6 +246,7 @@ class Launcher:
         self._threads, self._lifespans, self._streams = threads, lifespans, streams
         self._tracer, self._observing, self.transact = tracer, observing, transact
         self.book = book or ThreadBook()
+        self.left: Callable[[], bool] = lambda: False  # True: the program cancels all it does
         self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
     def launch(self, execution: Execution[Any], arguments: str, layers: list[Layer]) -> None:
@@ -283,22 +283,20 @@ class Launcher:
         if function.is_async:
             call: AsyncFunction = execution.code
             if layers:
-                call = surround(layers, context, _bound(call, given))
+                call = surround(layers, context, partial(call, *given[0], **given[1]))
                 given = NO_ARGUMENTS
-            attempt = _limited if execution.limit_seconds is not None else _guarded
-            coroutine = attempt(execution, call, given)
-            future = asyncio.Task(coroutine, loop=loop, context=variables)
+            attempt = self._guarded if execution.limit_seconds is None else self._limited
+            future = asyncio.Task(attempt(execution, call, given), loop=loop, context=variables)
         else:
-            bound = _bound(execution.code, given)
+            bound = partial(execution.code, *given[0], **given[1])
             in_thread = partial(self.book.execute, execution, loop, bound)
             if layers:
                 call = surround(
                     layers,
                     context,
-                    # In a thread with what the middleware has set.
                     lambda: self._submit(execution, contextvars.copy_context(), in_thread),
                 )
-                coroutine = _guarded(execution, call, NO_ARGUMENTS)
+                coroutine = self._guarded(execution, call, NO_ARGUMENTS)
                 future = asyncio.Task(coroutine, loop=loop, context=variables)
             else:
                 future = self._submit(execution, variables, in_thread)
@@ -324,6 +322,37 @@ class Launcher:
         """
         if self._users:
             await asyncio.wait(self._users, timeout=seconds)
+
+    async def _guarded(
+        self, execution: Execution[Any], call: AsyncFunction, given: Arguments
+    ) -> object:
+        """Call the function. SystemExit and KeyboardInterrupt become failures of the attempt.
+
+        What fails because its event loop ends, which cancels all tasks, is made again elsewhere.
+        """
+        try:
+            return await call(*given[0], **given[1])
+        except BaseException as error:
+            if (task := asyncio.current_task()) and task.cancelling() and self.left():
+                execution.cancel()
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                raise AttemptExit(f"the {execution.kind} raised {error!r}") from error
+            raise
+
+    async def _limited(
+        self, execution: Execution[Any], call: AsyncFunction, given: Arguments
+    ) -> object:
+        seconds = execution.limit_seconds
+        assert seconds is not None
+        execution.limit = limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await self._guarded(execution, call, given)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            execution.timed_out = True
+            raise TimeoutError(over(seconds)) from None
 
     def _submit(
         self,
@@ -369,31 +398,3 @@ class StepRunner:
 def over(seconds: float) -> str:
     """Return the message for an attempt that ran longer than its limit in seconds."""
     return f"the attempt ran longer than {seconds:g} s"
-
-
-def _bound(call: Callable[..., R], given: Arguments) -> Callable[[], R]:
-    args, kwargs = given
-    return partial(call, *args, **kwargs)
-
-
-async def _guarded(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
-    """Call the function. SystemExit and KeyboardInterrupt become failures of the attempt."""
-    args, kwargs = given
-    try:
-        return await call(*args, **kwargs)
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise AttemptExit(f"the {execution.function.kind} raised {error!r}") from error
-
-
-async def _limited(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
-    seconds = execution.limit_seconds
-    assert seconds is not None
-    execution.limit = limit = asyncio.timeout(seconds)
-    try:
-        async with limit:
-            return await _guarded(execution, call, given)
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        execution.timed_out = True
-        raise TimeoutError(over(seconds)) from None

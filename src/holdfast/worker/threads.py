@@ -140,6 +140,11 @@ class ThreadBook:
         self.warn()
         return self.use()
 
+    @property
+    def busy(self) -> bool:
+        """True if an attempt has a thread, or waits for one."""
+        return bool(self._running or self._waiting)
+
     def use(self) -> ThreadUse | None:
         """Return how the threads are used, None without a limit. Safe from any thread."""
         if self._size is None:

@@ -260,6 +260,8 @@ class Watchdog:
         assert self._loop is not None, "it was started"
         clock, probe = ThreadClock(self._watched), LoopProbe(self._loop)
         while not self._stop.wait(_TICK_SECONDS):
+            if self._loop.is_closed() and self._stop_within is None:
+                return  # the program ended its event loop and left the worker as it was
             try:
                 self._look(clock.spent(), clock.passed, answers=probe.answers())
             except Exception:

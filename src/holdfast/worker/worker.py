@@ -145,6 +145,7 @@ class Worker:
         )
         self._duties = self._make_duties(app, stored, origin)
         claimer = self._claimer = self._make_claimer(app, book)
+        self._launcher.left = claimer.was_cancelled
         recorder = (store, info.worker_id, clock, notify, claimer.room.lending)
         self._committer = Committer(*recorder, observing, claimer.suspects, claimer.committed)
         self._reporter = Reporter(*recorder)
@@ -391,6 +392,8 @@ class Worker:
         listening, self._listening = self._listening, []
         self.expect_stop(grace_seconds)
         await self._claimer.stop()
+        if self._claimer.was_cancelled() and not self._launcher.book.busy:
+            grace_seconds = 0.0  # nothing is left that could end in it
         releases, _ = await asyncio.gather(
             self._workload.drain(grace_seconds, self._save),
             self._consumers.drain(grace_seconds, self._last_calls),

@@ -1,0 +1,202 @@
+"""A program ends the event loop of its worker in the middle, and continues.
+
+`asyncio.run` cancels all tasks of its loop when its function has returned or raised. Attempts that
+end so are made again by another worker, as if their own had been killed: none of them counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeAlias
+
+import pytest
+
+from holdfast import App, Context, Retry
+from holdfast.client import Client, RunHandle
+from holdfast.store.memory import MemoryStore, wall_clock
+from holdfast.worker import Worker, WorkerOptions
+from tests.runtime.desk import eventually
+
+app = App("left")
+once = Retry(attempts=1)
+OPTIONS = WorkerOptions(
+    heartbeat_seconds=0.2, lease_seconds=0.8, silent_seconds=1, maintenance_seconds=0.5
+)
+
+
+class Effects:
+    """What the attempts of a test do: the first waits for ever, each later one ends at once."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.begun = threading.Event()
+
+    async def attempt(self) -> int:
+        """Make one attempt."""
+        self.attempts += 1
+        self.begun.set()
+        if self.attempts == 1:
+            await asyncio.Event().wait()
+        return self.attempts
+
+
+effects = Effects()
+
+
+@pytest.fixture(autouse=True)
+def new_effects() -> None:
+    effects.attempts = 0
+    effects.begun.clear()
+
+
+class OpenStore(MemoryStore):
+    """Opened and closed by each worker and its threads."""
+
+    def __init__(self) -> None:
+        super().__init__(wall_clock)
+
+    async def close(self) -> None:
+        """Stay open."""
+
+
+@app.step(retry=once)
+async def plain() -> int:
+    return await effects.attempt()
+
+
+@app.step(retry=once, timeout=60)
+async def limited() -> int:
+    return await effects.attempt()
+
+
+@app.step(retry=once)
+async def translated() -> int:
+    """Turn the cancellation into an error of its own, as many drivers do."""
+    try:
+        return await effects.attempt()
+    except asyncio.CancelledError:
+        raise ConnectionError("the connection was closed") from None
+
+
+@app.step(retry=once)
+async def grouped() -> int:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(effects.attempt())
+    return task.result()
+
+
+@app.activity(retry=Retry(attempts=2))  # a lost worker's attempt counts
+async def acted() -> int:
+    return await effects.attempt()
+
+
+@app.workflow
+async def calls(ctx: Context, name: str) -> int:
+    return await {
+        "plain": plain,
+        "limited": limited,
+        "translated": translated,
+        "grouped": grouped,
+        "acted": acted,
+    }[name]()
+
+
+graph = app.flow("graph", input=int)
+
+
+@graph.step(attempts=1)
+async def node() -> int:
+    return await effects.attempt()
+
+
+@app.consumer("post")
+async def consume(message: int) -> None:
+    await effects.attempt()
+
+
+async def leave(store: MemoryStore, begin: Callable[[Client], Awaitable[object]]) -> None:
+    """Return, without a stop of the worker, when the first attempt has begun."""
+    await Worker(app, store, OPTIONS, heartbeat_store=lambda: store).start()
+    async with Client(store=store) as client:
+        await begin(client)
+        await asyncio.to_thread(effects.begun.wait, 60)
+
+
+async def serve(store: MemoryStore, started: asyncio.Event) -> None:
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    started.set()
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await worker.stop()
+
+
+async def leave_served(store: MemoryStore, begin: Callable[[Client], Awaitable[object]]) -> None:
+    """Return while a task serves, which stops its worker when it is cancelled with all others."""
+    started = asyncio.Event()
+    task = asyncio.create_task(serve(store, started))
+    await started.wait()
+    async with Client(store=store) as client:
+        await begin(client)
+        await asyncio.to_thread(effects.begun.wait, 60)
+    assert not task.done()
+
+
+Way: TypeAlias = Callable[
+    [MemoryStore, Callable[[Client], Awaitable[object]]], Coroutine[None, None, None]
+]
+ways = pytest.mark.parametrize("way", [leave, leave_served])
+
+
+@ways
+@pytest.mark.parametrize("name", ["plain", "limited", "translated", "grouped", "acted", "graph"])
+async def test_an_attempt_that_ends_with_its_loop_is_made_again(way: Way, name: str) -> None:
+    async def start(client: Client) -> RunHandle[object]:
+        if name == "graph":
+            return await client.start(graph, 1, key="one")
+        return await client.start(calls, name, key="one")
+
+    store = OpenStore()
+    await asyncio.to_thread(asyncio.run, way(store, start))
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    try:
+        async with Client(store=store) as client:
+            output = await (await start(client)).result(timeout=60)
+    finally:
+        await worker.stop(0)
+    assert output == ({"node": 2} if name == "graph" else 2)
+
+
+async def test_a_message_whose_consumer_is_stopped_with_its_loop_comes_again() -> None:
+    """It has one receive alone: one that counted would make it a dead letter."""
+
+    async def send(client: Client) -> None:
+        await client.queues.create("post", max_receives=1)
+        await client.queues.send("post", 1)
+
+    store = OpenStore()
+    await asyncio.to_thread(asyncio.run, leave_served(store, send))
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    try:
+        await eventually(lambda: effects.attempts == 2)
+    finally:
+        await worker.stop(0)
+
+
+async def test_no_thread_of_a_worker_outlives_its_loop() -> None:
+    """A heartbeat would keep its runs from others for as long as the program lives."""
+    others, store = threading.enumerate(), OpenStore()
+
+    async def start(client: Client) -> object:
+        return await client.start(calls, "plain")
+
+    await asyncio.to_thread(asyncio.run, leave(store, start))
+    for thread in threading.enumerate():
+        if thread not in others and thread.name in {"holdfast watchdog", "holdfast heartbeat"}:
+            await asyncio.to_thread(thread.join, 60)
+            assert not thread.is_alive()
