@@ -188,6 +188,24 @@ async def test_an_activity_is_a_suspect_until_it_ends(
     assert {first.key, (await ann.take(**asked)).key} == {"a", "b"}
 
 
+async def test_a_suspect_counts_that_a_claim_does_not_ask_for(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Trap 10. It runs on while its queue is paused, or while its worker has no room for more."""
+    queues = ["fast", "slow"]
+    for queue in queues:
+        await start(store, queue=queue)
+    for _ in range(3):
+        assert len(await ann.claims(queues=queues, lease_seconds=10)) == 2
+        await clock.advance(10)
+    held = await ann.take(queues=["slow"])
+    assert await ann.claims(queues=["fast"]) == []
+    await store.set_pause("queue", "slow", paused=True)
+    assert await ann.claims(queues=queues) == []
+    await ann.finish(held, expected=held.log_length)
+    assert len(await ann.claims(queues=queues)) == 1
+
+
 async def test_a_poison_takes_none_of_fifty_innocent_suspects_along(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:

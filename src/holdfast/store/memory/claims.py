@@ -177,7 +177,6 @@ def _holds_suspect(tables: Tables, now: int, claim: Claim) -> bool:
         and _has_lost(tables, task, 3)
         and not (task.key == TURN and _made_progress(tables, task))
         for task in tables.tasks.values()
-        if claim.serves(task)
     )
 
 

@@ -170,8 +170,7 @@ begin
     return next;
 end $$;
 
--- Return the ranges of the index of tasks that a claim looks at. Called by _lock_due and
--- _holds_suspect.
+-- Return the ranges of the index of tasks that a claim looks at. Called by _lock_due.
 create or replace function holdfast._ranges(p_queues text[], p_handlers text[])
 returns table (queue text, handler text, priority int)
 language sql immutable
@@ -292,7 +291,7 @@ begin
         from candidates c
         where not c.suspect or (c.run_id, c.key) = (
             select s.run_id, s.key from candidates s
-            where s.suspect and not holdfast._holds_suspect(p_worker, p_queues, p_handlers, p_now)
+            where s.suspect and not (select holdfast._holds_suspect(p_worker, p_now))
             order by s.priority, s.visible_at, s.run_id, s.key limit 1)
         order by c.priority, c.visible_at, c.run_id, c.key limit p_limit
     ), locked as (
@@ -324,7 +323,7 @@ begin
         (select t.run_id, t.key, t.visible_at, t.worker
         from (
             select * from holdfast._ranges(p_queues, p_handlers) as l
-            where suspects and not holdfast._holds_suspect(p_worker, p_queues, p_handlers, p_now)
+            where suspects and not holdfast._holds_suspect(p_worker, p_now)
             order by l.priority, random()
         ) as l
         cross join lateral (

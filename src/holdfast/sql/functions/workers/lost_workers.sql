@@ -118,25 +118,19 @@ begin
 end $$;
 
 -- Return true if a worker holds a task that had lost three workers before it came to this one, and
--- that has made no progress since: an activity or a step makes none before it ends. Locks nothing.
--- Called by _lock_due.
-create or replace function holdfast._holds_suspect(
-    p_worker text, p_queues text[], p_handlers text[], p_now timestamptz
-) returns boolean
+-- that has made no progress since: an activity or a step makes none before it ends. What a claim
+-- does not ask for, as a pause or the worker's own room leaves it out, is held all the same.
+-- Locks nothing. Called by _lock_due.
+create or replace function holdfast._holds_suspect(p_worker text, p_now timestamptz)
+returns boolean
 language plpgsql stable
 as $$
 begin
     return exists (
-        select from holdfast._ranges(p_queues, p_handlers) as l
-        cross join lateral (
-            select from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.worker is not null and t.visible_at > p_now
-                and t.worker = p_worker and t.attempts > 3
-                and holdfast._lost_before(t.run_id, t.key, 3)
-                and not (t.key = '' and holdfast._made_progress(t.run_id, t.claimed_idx))
-            limit 1
-        ) as t);
+        select from holdfast.tasks t
+        where t.worker is not null and t.worker = p_worker and t.visible_at > p_now
+            and t.attempts > 3 and holdfast._lost_before(t.run_id, t.key, 3)
+            and not (t.key = '' and holdfast._made_progress(t.run_id, t.claimed_idx)));
 end $$;
 
 -- Fail runs with expired leases that lost p_max_attempts workers without progress: append
