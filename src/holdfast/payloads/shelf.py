@@ -30,7 +30,7 @@ _READ_SECONDS: Final = 10.0  # for all objects of one answer of the database
 _PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # between the tries of a put
 _UNASKED_SECONDS: Final = 60.0  # after which a put that fails is given up
 _TOLD_SECONDS: Final = 20.0  # between two notes of the same failure
-_BEING_DELETED_SECONDS: Final = 5.0
+_REFUSED_SECONDS: Final = 0.1  # between two questions whether objects are deleted by now
 _CACHE_BYTES: Final = 64 * 1024 * 1024
 _KNOWN: Final = 1_000  # puts that are remembered
 _AS_STORED: Final = frozenset({"export_runs"})  # the archive fetches run by run
@@ -42,11 +42,10 @@ class Put:
     __slots__ = ("asked_at", "error", "reference", "task", "text", "told_at")
 
     def __init__(self, reference: Reference, text: str) -> None:
-        self.reference = reference
+        self.reference, self.asked_at = reference, _time()
         self.text: str | None = text  # until it is put
         self.task: asyncio.Task[None] | None = None
         self.error: ObjectsUnavailable | None = None
-        self.asked_at = 0.0
         self.told_at: float | None = None  # when the database was told of a failure
 
     @property
@@ -81,7 +80,7 @@ class Shelf:
         data = sealed.encode()
         reference = Reference(self.url, owner, hashlib.sha256(data).hexdigest(), len(data))
         put = self._puts[owner, _digest(text)] = Put(reference, sealed)
-        while len(self._puts) > _KNOWN and next(iter(self._puts.values())).is_done:
+        while len(self._puts) > _KNOWN and _is_over(next(iter(self._puts.values()))):
             self._puts.popitem(last=False)
         return put
 
@@ -89,21 +88,28 @@ class Shelf:
         """Note the owners and put the objects; return those that are not there after `seconds`.
 
         With each put goes the run that refers to it, if it is not the owner. What is not there yet
-        is tried again for as long as a caller asks for it.
+        is tried again for as long as a caller asks for it. It is not begun while objects from
+        before of its owner are being deleted.
         """
         asked = {put for put, _ in puts}
         try:
-            await self._note({(put.reference.owner, user) for put, user in puts})
+            refused = await self._note({(put.reference.owner, user) for put, user in puts}, seconds)
         except BaseException:
             self._forget({put for put in asked if put.task is None})
             raise
+        held = {put for put in asked if put.reference.owner in refused}
+        self._forget({put for put in held if put.task is not None})  # they are deleted as well
         for put in asked:
             put.asked_at = _time()
-            if not put.is_done and (put.task is None or put.task.done()):
+            if put not in held and not put.is_done and (put.task is None or put.task.done()):
                 put.task = asyncio.create_task(self._put(put))
-        if tasks := [put.task for put in asked if put.task is not None and not put.is_done]:
+        if tasks := [put.task for put in asked - held if put.task is not None and not put.is_done]:
             await asyncio.wait(tasks, timeout=seconds)
-        return {put for put in asked if not put.is_done}
+        for put in held:
+            whose = f"objects of an earlier run {put.reference.owner} are being deleted"
+            put.error = ObjectsUnavailable(self.url, whose)
+            await self._tell(put, str(put.error))
+        return held | {put for put in asked if not put.is_done}
 
     async def put(self, puts: Sequence[tuple[Put, UUID | None]]) -> None:
         """Put objects. Raises ObjectsUnavailable if one is not there after a while."""
@@ -122,10 +128,14 @@ class Shelf:
         for key in [key for key, put in self._puts.items() if put in puts]:
             del self._puts[key]
 
-    async def _note(self, pairs: Iterable[tuple[UUID, UUID | None]]) -> None:
-        """Say in the database that runs have objects."""
+    async def _note(self, pairs: Iterable[tuple[UUID, UUID | None]], seconds: float) -> set[UUID]:
+        """Say in the database that runs have objects.
+
+        Return the owners whose objects from before are still being deleted after `seconds`.
+        """
         now = _time()
         left = [pair for pair in pairs if now - self._noted.get(pair, -1e9) > _NOTED_SECONDS]
+        refused = set[UUID]()
         while left:
             owners, users = [owner for owner, _ in left], [user for _, user in left]
             refused = set(await self._store.own_payloads(self.url, owners, users))
@@ -134,14 +144,13 @@ class Shelf:
                     self._noted[pair] = now
                     self._noted.move_to_end(pair)
             left = [pair for pair in left if pair[0] in refused]
-            if left and _time() - now > _BEING_DELETED_SECONDS:
-                raise ObjectsUnavailable(
-                    self.url, f"objects of an earlier run {left[0][0]} are being deleted: try again"
-                )
+            if left and _time() - now > seconds:
+                break
             if left:
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(_REFUSED_SECONDS)
         while len(self._noted) > _KNOWN:
             self._noted.popitem(last=False)
+        return refused
 
     async def _put(self, put: Put) -> None:
         """Put an object; try again until it is there, or nobody asks any more."""
@@ -255,6 +264,11 @@ async def read_object(objects: Objects, reference: Reference) -> str:
     if hashlib.sha256(data).hexdigest() != reference.digest:
         raise ObjectsUnavailable(objects.url, f"the object {reference.name} was changed")
     return data.decode()
+
+
+def _is_over(put: Put) -> bool:
+    """Return True if a put is done, or nobody has asked for it for long."""
+    return put.is_done or _time() - put.asked_at > _NOTED_SECONDS
 
 
 def _outcome(task: asyncio.Task[str], reference: Reference) -> str:

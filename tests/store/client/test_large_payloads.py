@@ -17,7 +17,7 @@ from holdfast import App, Context
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, ObjectsUnavailable, PayloadError, PayloadLocked
 from holdfast.objects import Objects
-from holdfast.payloads import READABLE, AesGcm, LargePayloads, Zlib, shelf, with_payloads
+from holdfast.payloads import READABLE, AesGcm, LargePayloads, Zlib, shelf, unneeded, with_payloads
 from holdfast.retention import deletion
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
@@ -354,6 +354,43 @@ async def test_runs_wait_for_the_object_store_and_nothing_is_repeated(
         assert await run.result() in (5_000, 5_000 * "x", {"first": 5_000 * "x"})
         assert await store.failing_puts(run.run_id) == []
     assert calls == ["make"]
+
+
+async def test_a_run_waits_while_objects_of_an_earlier_one_are_deleted(
+    store: Store, large: LargePayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whose key it has. Nothing is repeated, of other runs of the same commit neither."""
+    app, calls, refused, own = make_app(large), list[int](), list[UUID](), store.own_payloads
+
+    @app.step
+    async def make(size: int) -> str:
+        calls.append(size)
+        return size * "x"
+
+    @app.workflow
+    async def by_step(ctx: Context, size: int) -> int:
+        return len(await make(size))
+
+    async def refuse(url: str, owners: Sequence[UUID], users: Sequence[UUID | None]) -> list[UUID]:
+        if not is_deleting:
+            return await own(url, owners, users)
+        refused.extend(owners)
+        return list(owners)
+
+    monkeypatch.setattr(shelf, "_REFUSED_SECONDS", 0.01)
+    monkeypatch.setattr(shelf, "_PUT_SECONDS", 0.05)
+    monkeypatch.setattr(store, "own_payloads", refuse)
+    is_deleting = True
+    async with working(app, store) as client:
+        large_run, small_run = [await client.start("by_step", size) for size in (5_000, 10)]
+        assert await small_run.result() == 10
+        while len(refused) < 3:
+            await asyncio.sleep(0.01)
+        with pytest.raises(ObjectsUnavailable, match="are being deleted"):
+            await client.start("echo", BIG)
+        is_deleting = False
+        assert await large_run.result() == 5_000
+    assert sorted(calls) == [10, 5_000]
 
 
 async def until_explained(client: Client, run_id: UUID, url: str) -> None:
