@@ -28,17 +28,20 @@ def refers(lines: Sequence[str]) -> bool:
     return any(REFERENCE_MARK in line for line in lines)
 
 
-async def with_objects(store: Store, lines: Sequence[str]) -> list[str]:
+async def with_objects(
+    store: Store, lines: Sequence[str], *, skips_absent: bool = False
+) -> list[str]:
     """Return the lines of a run with the contents of objects in place of references.
 
-    A reference to an object that is not there stays. Raises ObjectsUnavailable.
+    With `skips_absent`, a reference to an object that is not there stays. Raises
+    ObjectsUnavailable.
     """
     contents: dict[Reference, str] = {}
     for reference in references_in(list(lines)):
         try:
             async with asyncio.timeout(_READ_SECONDS):
                 objects = store.objects_at(reference.url)
-                if await objects.get(reference.name, 0, 1) is None:
+                if skips_absent and await objects.get(reference.name, 0, 1) is None:
                     logger.warning("an archived run lacks a payload: no %s", reference.place)
                     continue
                 contents[reference] = await read_object(objects, reference)

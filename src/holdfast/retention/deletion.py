@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
+from datetime import timedelta
 from typing import Final
 from uuid import UUID
 
@@ -14,8 +15,11 @@ from holdfast.errors import ObjectsUnavailable
 from holdfast.payloads import delete_unneeded, refers, with_objects
 from holdfast.retention import Archive
 from holdfast.retention.archive import ArchiveObject
+from holdfast.retention.reading import read_head
 from holdfast.store.port import Store
+from holdfast.store.port.run_lines import read_line
 from holdfast.types import LeasedRun, Swept
+from holdfast.values.moments import to_datetime
 
 _ARCHIVED_RUNS: Final = 10_000  # of an object, at most
 _ARCHIVED_ROWS: Final = 100_000
@@ -23,6 +27,7 @@ _ROWS: Final = 5_000  # that are read, or deleted, at once
 _AT_ONCE: Final = 2  # parts that are read at the same time
 _OBJECT_BYTES: Final = 32 * 1024 * 1024
 _LOST_SECONDS: Final = 60.0  # with large payloads that cannot be read; their runs are left then
+_MISSED_DAYS: Final = 30  # beyond its retention, a run is left for large payloads that are missing
 
 
 async def sweep_batches(store: Store, archive: Archive | None = None) -> AsyncGenerator[Swept]:
@@ -59,7 +64,7 @@ async def _archive_batches(store: Store, archive: Archive) -> AsyncGenerator[Swe
     Raises ObjectsUnavailable at the end if runs were left whose large payloads cannot be read.
     """
     await archive.check()
-    contents = _Contents(store)
+    contents = _Contents(store, await store.now())
     deleting: asyncio.Task[int] | None = None
     has_more = True
     try:
@@ -117,11 +122,12 @@ class _Contents:
     """Puts the contents of large payloads into runs; leaves those whose objects are not read.
 
     One object that was changed keeps no other run from the archive. An object store that does not
-    answer costs a pass a minute.
+    answer costs a pass a minute. Objects that are not there are waited for, too: the place may be
+    another one for now, a folder that is not mounted, say. After a month they are given up.
     """
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, now: int) -> None:
+        self.store, self._now = store, to_datetime(now)
         self.error: ObjectsUnavailable | None = None
         self._left_seconds = _LOST_SECONDS
 
@@ -132,11 +138,16 @@ class _Contents:
         time = asyncio.get_running_loop().time
         began = time()
         try:
-            return [await with_objects(self.store, lines)]
+            return [await with_objects(self.store, lines, skips_absent=self._gives_up(lines[0]))]
         except ObjectsUnavailable as error:
             self._left_seconds -= time() - began
             self.error = self.error or error
             return []
+
+    def _gives_up(self, line: str) -> bool:
+        """Return True if a run, whose first line is given, was left for long enough."""
+        kept = timedelta(seconds=read_line(line).retention_seconds or 0, days=_MISSED_DAYS)
+        return self._now > read_head(line).completed_at + kept
 
 
 async def _add(contents: _Contents, made: ArchiveObject, runs: dict[UUID, list[str]]) -> set[UUID]:

@@ -284,6 +284,34 @@ async def test_one_object_that_was_changed_keeps_no_other_run_from_the_archive(
         assert (await store.get_runs([damaged.run_id, small.run_id, big.run_id])).keys() == kept
 
 
+async def test_a_run_whose_object_is_missing_is_archived_without_it_after_a_month(
+    store: Store, large: LargePayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it is left: the place may be another one for now."""
+    monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
+    monkeypatch.setenv("HOLDFAST_SWEEPER_INTERVAL", "off")  # the test sweeps
+    monkeypatch.setattr(unneeded.logger, "disabled", True)  # pytest keeps the errors of its lines
+    async with working(make_app(large), store) as client:
+        left = await start_without_object(client, store, large)
+        with pytest.raises(ObjectsUnavailable, match="there is no object payloads/"):
+            await client.retention.sweep()
+        monkeypatch.setattr(deletion, "_MISSED_DAYS", -1)
+        lost = await start_without_object(client, store, large)
+        await client.retention.sweep()
+        assert (await store.get_runs([left, lost])).keys() == {left}
+        with pytest.raises(PayloadLocked, match="8 kB in file:"):
+            _ = (await client.runs.get(lost)).output
+
+
+async def start_without_object(client: Client, store: Store, large: LargePayloads) -> UUID:
+    """Return the id of a run that has ended, and whose large payload was deleted."""
+    run = await client.start("echo", BIG, retention=0)
+    await run.result()
+    [name] = await names(store, large, run.run_id)
+    await store.objects_at(large.url).delete(name)
+    return run.run_id
+
+
 async def test_a_url_that_the_sweep_cannot_open_keeps_no_other_run_from_the_archive(
     store: Store, large: LargePayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
