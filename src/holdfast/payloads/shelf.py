@@ -26,7 +26,7 @@ _NOTED_SECONDS: Final = 600.0  # so long an owner counts as noted; the database 
 _AT_ONCE: Final = 16  # calls to the object store
 _CALL_SECONDS: Final = 30.0
 _PUT_SECONDS: Final = 10.0  # after which a client's call fails
-_READ_SECONDS: Final = 10.0  # for all objects of one answer of the database
+_READ_SECONDS: Final = 10.0  # without any object, after which a reader is told that there is none
 _PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # between the tries of a put
 _UNASKED_SECONDS: Final = 60.0  # after which a put that fails is given up
 _TOLD_SECONDS: Final = 20.0  # between two notes of the same failure
@@ -66,6 +66,7 @@ class Shelf:
         self._cache: OrderedDict[str, str] = OrderedDict()
         self._cached = 0  # characters
         self._fetches: dict[str, asyncio.Task[str]] = {}
+        self._fetched_count = 0
 
     # Writing
 
@@ -209,8 +210,12 @@ class Shelf:
         return with_contents(answer, contents)
 
     async def _read_all(self, references: Sequence[Reference]) -> list[str]:
+        """Return the contents; wait for as long as objects arrive, those of others among them."""
         tasks = [self._fetch(reference) for reference in references]
-        await asyncio.wait(tasks, timeout=_READ_SECONDS)
+        left, before = set(tasks), -1
+        while left and before < self._fetched_count:
+            before = self._fetched_count
+            _, left = await asyncio.wait(left, timeout=_READ_SECONDS)
         return [
             _outcome(task, reference) for task, reference in zip(tasks, references, strict=True)
         ]
@@ -234,6 +239,7 @@ class Shelf:
         if known is None:
             async with self._limit, asyncio.timeout(_CALL_SECONDS):
                 known = await read_object(self._objects(reference.url), reference)
+            self._fetched_count += 1
             self._keep(reference, known)
         else:
             self._cache.move_to_end(reference.place)

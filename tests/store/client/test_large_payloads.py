@@ -510,6 +510,49 @@ async def test_a_read_that_fails_too_late_is_nothing_in_the_log(
     assert "never retrieved" not in caplog.text
 
 
+async def test_a_log_is_read_for_as_long_as_its_objects_arrive(
+    store: Store, large: LargePayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: nothing of it may be remembered when it is tried again."""
+    async with working(make_app(large), store) as client:
+        run = await client.start("again", BIG)
+        await run.result()
+    late, names_read, objects_at, wait = (
+        asyncio.Event(),
+        list[str](),
+        store.objects_at,
+        asyncio.wait,
+    )
+
+    def slow_objects(url: str) -> Any:
+        objects = cast("Any", objects_at(url))
+        get = objects.get
+
+        async def get_slowly(name: str) -> bytes | None:
+            names_read.append(name)
+            if len(names_read) > 1:
+                await late.wait()
+            return cast("bytes | None", await get(name))
+
+        objects.get = get_slowly
+        return objects
+
+    async def wait_and_go_on(tasks: Any, **options: Any) -> Any:
+        is_read = options.get("timeout") == 0.1
+        waited = await wait(tasks, **({} if is_read and late.is_set() else options))
+        if is_read:
+            late.set()
+        return waited
+
+    monkeypatch.setattr(store, "objects_at", slow_objects)
+    monkeypatch.setattr(shelf, "_READ_SECONDS", 0.1)
+    monkeypatch.setattr(asyncio, "wait", wait_and_go_on)
+    async with Client(store=store, app=make_app(large)) as client:
+        log = await client.runs.log(run.run_id)
+    assert len(names_read) > 1
+    assert all(REFERENCE not in (entry.event.details or "") for entry in log)
+
+
 async def test_an_object_with_another_content_is_not_read(
     store: Store, large: LargePayloads
 ) -> None:
