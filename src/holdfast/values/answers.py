@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from holdfast.values.texts import MAX_ID
 
-_answer: Final = re.compile(r"(answer|failed)/([0-9a-f-]{36})(?:@\d+)?/(.+)", re.DOTALL)
+_answer: Final = re.compile(r"(answer|failed)/([0-9a-f-]{36})(?:@(\d+))?/(.+)", re.DOTALL)
 
 
 def key_of(call_id: str) -> str:
@@ -25,9 +25,13 @@ def answer_id(call_id: str, *, failed: bool) -> str:
 
 
 class Answered(NamedTuple):
-    """A call that a signal answers: the run that has made it, and the key of the call there."""
+    """A call that a signal answers: the run that has made it, and the key of the call there.
+
+    `began` is when that run did, None as the first calls of entities did not say it.
+    """
 
     run_id: str
+    began: int | None
     key: str
     failed: bool
 
@@ -35,7 +39,10 @@ class Answered(NamedTuple):
 def answered_call(signal_id: str | None) -> Answered | None:
     """Return which call a signal answers; None for any other signal, and for an id too long."""
     found = _answer.fullmatch(signal_id or "")
-    return None if found is None else Answered(found[2], found[3], found[1] == "failed")
+    if found is None:
+        return None
+    kind, run_id, began, key = found.groups()
+    return Answered(run_id, None if began is None else int(began), key, kind == "failed")
 
 
 def looked_up(key: str) -> str:

@@ -99,13 +99,13 @@ def made_again(events: Sequence[Event], origin: RunRow, *, failed_steps: bool) -
     run ended by it, or if what failed was before it: then so is what the code called because of it.
     Else the code is cancelled at the same place: what had failed before that is not made again.
     """
-    last, run_id = events[-1], str(origin.new.run_id)
+    last = events[-1]
     has_said = last.type in (FAILED, CANCELLED)
     said = details.read((last.details if has_said else None) or "{}", WorkflowFailed)
     told = next((i for i, event in enumerate(events, 1) if event.type == CANCEL_REQUESTED), 0)
     uncancelled = told > 0 and (last.type == CANCELLED or 0 < (said.seen or 0) <= told)
     if failed_steps:
-        calls = _all_failed(events, run_id, uncancelled=uncancelled)
+        calls = _all_failed(events, origin, uncancelled=uncancelled)
         if calls:
             after = answered(events, calls).union(said.handling, said.after if uncancelled else ())
             return Fatal(calls, len(events), after, uncancelled)
@@ -136,23 +136,27 @@ def _answered(event: Event) -> Answered | None:
     return found
 
 
-def _made_by(events: Sequence[Event], run_id: str) -> dict[str, str]:
+def _made_by(events: Sequence[Event], origin: RunRow) -> dict[str, tuple[str, int | None]]:
     """Return by which run each step was called that has completed, by key: the log may be copied.
 
-    An answer of an entity may also have come to an earlier call, of which the log has nothing.
+    With when that run began. An answer of an entity may also have come to an earlier call, of which
+    the log has nothing, or to that of a deleted run with the same id.
     """
-    found = dict[str, str]()
-    for event in reversed(events):
-        if event.type == FORKED:
-            run_id = str(read_forked(event.details or "").run_id)
-        elif event.type == STEP_COMPLETED:
-            found[event.key or ""] = run_id
-    return found
+    began = origin.started_at if origin.clock_at is None else origin.clock_at
+    found, keys = dict[str, tuple[str, int | None]](), list[str]()
+    for event in events:
+        if event.type == STEP_COMPLETED:
+            keys.append(event.key or "")
+        elif event.type == FORKED:
+            maker = (str(read_forked(event.details or "").run_id), began)
+            found.update(dict.fromkeys(keys, maker))
+            keys, began = [], event.at
+    return found | dict.fromkeys(keys, (str(origin.new.run_id), began))
 
 
-def _all_failed(events: Sequence[Event], run_id: str, *, uncancelled: bool) -> frozenset[str]:
+def _all_failed(events: Sequence[Event], origin: RunRow, *, uncancelled: bool) -> frozenset[str]:
     """Return all calls that failed, unless the code had cancelled them; see `made_again`."""
-    makers = _made_by(events, run_id)
+    makers = _made_by(events, origin)
     calls, withdrawn = set[str](), set[str]()
     is_cancelled = False
     for event in events:
@@ -166,8 +170,10 @@ def _all_failed(events: Sequence[Event], run_id: str, *, uncancelled: bool) -> f
         elif event.type in CALL_FAILURES and event.key not in withdrawn:
             calls.add(event.key or "")
         answer = _answered(event)
-        if answer is not None and answer.failed and makers.get(answer.key) == answer.run_id:
-            calls.add(answer.key)
+        if answer is not None and answer.failed:
+            run_id, began = makers.get(answer.key, (None, None))
+            if run_id == answer.run_id and answer.began in (began, None):
+                calls.add(answer.key)
     return frozenset(calls)
 
 

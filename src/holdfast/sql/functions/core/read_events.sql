@@ -108,3 +108,18 @@ begin
     from holdfast.read_events(array[p_run_id], array[p_since]) as e
     where p_until is null or e.idx < p_until;
 end $$;
+
+-- Return when the run began whose code wrote the entry of a log at p_idx, in microseconds, as
+-- `RunInfo.began` says; null before its first claim. That is the entry which ends the last copy of
+-- another log before it, or the first claim. By default that of the run itself. Locks nothing.
+-- Called by _results_mark and _refused_calls.
+create or replace function holdfast._began(p_run_id uuid, p_idx int default null) returns bigint
+language sql stable
+as $$
+    select holdfast._micros(coalesce(
+        (select e.at from holdfast.events e
+        where e.run_id = p_run_id and e.event_type = 'WorkflowForked' and e.idx < p_idx is not false
+        order by e.idx desc limit 1),
+        (select coalesce(r.clock_at, r.started_at) from holdfast.runs r where r.run_id = p_run_id),
+        (select t.started_at from holdfast.tasks t where t.run_id = p_run_id and t.key = '')))
+$$;

@@ -139,9 +139,9 @@ begin
 end $$;
 
 -- Return the calls of entities that failed as answers tell, with the places of these. An answer is
--- that of a call if it names the run that has made it, of the log or of one that was copied: it may
--- also have come to an earlier call, of which the log has nothing. Locks nothing. Called by
--- _made_again.
+-- that of a call if it names the run that has made it, of the log or of one that was copied, and
+-- when that began: it may also have come to an earlier call, of which the log has nothing, or to
+-- that of a deleted run with the same id. Locks nothing. Called by _made_again.
 create or replace function holdfast._refused_calls(p_run_id uuid, p_until int)
 returns table (key text, idx int)
 language plpgsql stable
@@ -157,7 +157,9 @@ begin
         and e.key like 'failed/%' and substr(e.key, 8, 36) = coalesce((
             select f.details ->> 'run_id' from holdfast.events f
             where f.run_id = p_run_id and f.idx > s.idx and f.event_type = 'WorkflowForked'
-            order by f.idx limit 1), p_run_id::text);
+            order by f.idx limit 1), p_run_id::text)
+        and (substring(e.key from E'^.{43}@(\\d+)/')
+            = holdfast._began(p_run_id, s.idx)::text) is not false;
 end $$;
 
 -- Return the key of the call of an entity that a signal answers, null for any other signal. Called

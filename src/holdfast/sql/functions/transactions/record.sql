@@ -86,23 +86,15 @@ as $$
 $$;
 
 -- Return what the keys of results of a run end with, '' for one that began before `results_since`;
--- null if it is not here. A fork begins with the entry that ends its copy; see `result_key` of the
--- workers. Locks nothing. Called by needless_results.
+-- null if it is not here. See `result_key` of the workers. Locks nothing. Called by
+-- needless_results.
 create or replace function holdfast._results_mark(p_run_id uuid) returns text
 language sql stable
 as $$
     select case when b.began >= s.since then format(' %s.%s', s.since, b.began) else '' end
     from holdfast.runs r
     cross join lateral (select holdfast.results_since() as since) as s
-    cross join lateral (
-        select holdfast._micros(coalesce(
-            (select e.at from holdfast.events e
-            where e.run_id = r.run_id and e.event_type = 'WorkflowForked'
-            order by e.idx desc limit 1),
-            r.started_at,
-            (select t.started_at from holdfast.tasks t
-            where t.run_id = r.run_id and t.key = ''))) as began
-    ) as b
+    cross join lateral (select holdfast._began(r.run_id) as began) as b
     where r.run_id = p_run_id
 $$;
 
