@@ -188,7 +188,7 @@ def test_a_text_that_is_not_a_token_is_refused_with_an_example(
 ) -> None:
     for command in ("complete", "fail"):
         refused = cli("activities", command, token, "1", code=exits.NOT_FOUND).stderr
-        assert "a token is RUN_ID:LEASE_NO:KEY" in refused
+        assert "a token is RUN_ID:LEASE_NO:@BEGAN/KEY" in refused
 
 
 def test_an_activity_that_fails_is_tried_again_unless_it_is_final(

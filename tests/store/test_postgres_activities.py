@@ -17,6 +17,7 @@ from contract.commands import FAILURE, RESIZE, activity, cancelled_activity, ord
 from scene import Scene, Session, yielded
 from scene import turn as turn_part
 
+from holdfast.definitions.activities import ActivityContext
 from holdfast.retry import Retry
 from holdfast.types import ANY_END, ActivityEnd, ClaimedTask, Event, Notice, Release, Suspend
 
@@ -55,7 +56,7 @@ async def end(worker: ManualWorker, task: ClaimedTask, **fields: Any) -> str:
 
 def token_of(task: ClaimedTask) -> str:
     """Return the token of an attempt."""
-    return f"{task.run_id}:{task.lease_no}:{task.key}"
+    return ActivityContext(task, is_async=False).token
 
 
 async def outside(scene: Scene, function: str, *arguments: object) -> str:

@@ -12,7 +12,7 @@ from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
 from holdfast.values.texts import check_text
 
 _LEASES = 1_000_000_000  # more than a task ever has
-_SHAPE = "a token is RUN_ID:LEASE_NO:KEY, as `current_activity().token` gives it"
+_SHAPE = "a token is RUN_ID:LEASE_NO:@BEGAN/KEY, as `current_activity().token` gives it"
 
 
 class Activities(Group):
@@ -56,7 +56,11 @@ class Activities(Group):
 
 
 def read_token(token: str) -> tuple[UUID, int, str]:
-    """Read `RUN_ID:LEASE_NO:KEY`. Raises TokenUnknown for another text."""
+    """Read `RUN_ID:LEASE_NO:KEY`. Raises TokenUnknown for another text.
+
+    The key may begin with `@BEGAN/`, which the store reads: it also gets tokens from clients of
+    earlier releases.
+    """
     run_id, _, rest = token.partition(":")
     lease_no, _, key = rest.partition(":")
     try:

@@ -239,8 +239,13 @@ class ActivityContext(AttemptContext):
 
     @property
     def token(self) -> str:
-        """The token that completes or fails this attempt from outside."""
-        return f"{self._task.run_id}:{self._task.lease_no}:{self._task.key}"
+        """The token that completes or fails this attempt from outside.
+
+        It says when the activity began: a deleted run that had the same id may have made the same
+        call.
+        """
+        task = self._task
+        return f"{task.run_id}:{task.lease_no}:@{task.started_at}/{task.key}"
 
     @property
     def last_heartbeat(self) -> JSON:

@@ -6,6 +6,8 @@ import json
 from typing import Any
 from uuid import UUID, uuid4
 
+from holdfast.client.activities import read_token
+from holdfast.definitions.activities import ActivityContext
 from holdfast.store.port import Store
 from holdfast.types import ANY_END, ActivityEnd, ClaimedTask, Decision, Event
 
@@ -116,6 +118,7 @@ async def started_child(
 
 async def end_from_outside(store: Store, task: ClaimedTask, **fields: Any) -> str:
     """End an attempt as one who has its token; return what became of it."""
-    end = ActivityEnd(run_id=task.run_id, key=task.key, lease_no=task.lease_no, **fields)
+    run_id, lease_no, key = read_token(ActivityContext(task, is_async=False).token)
+    end = ActivityEnd(run_id=run_id, key=key, lease_no=lease_no, **fields)
     [outcome] = (await store.end_activities(None, [end])).outcomes
     return outcome

@@ -8,7 +8,8 @@ import pytest
 from clocks import Clock
 
 from holdfast.store.port import Store
-from holdfast.types import ActivityEnd, Notice
+from holdfast.types import ANY_END, ActivityEnd, ClaimedTask, Notice
+from holdfast.values.ids import keyed_run_id
 
 from .actors import SECOND, ManualWorker, details, log, log_types, start
 from .commands import FAILURE, RESIZE, activity, end_from_outside, ordered
@@ -255,6 +256,35 @@ async def test_an_attempt_that_nobody_completes_in_time_is_given_up(
     again = await bob.take(handlers=RESIZE)
     assert (again.attempts, again.heartbeat) == (2, '{"asked":1}')
     assert await end_from_outside(store, task, result="1") == "lost"
+
+
+async def test_a_token_of_an_earlier_release_counts(store: Store, ann: ManualWorker) -> None:
+    """It does not say when the activity began."""
+    run_id = await ordered(store, ann, activity())
+    task = await ann.take(handlers=RESIZE)
+    end = ActivityEnd(run_id=run_id, key="resize", lease_no=task.lease_no, result="1")
+    assert (await store.end_activities(None, [end])).outcomes == ["recorded"]
+    assert await log_types(store, run_id) == FINISHED
+
+
+async def test_a_token_of_a_deleted_run_is_not_that_of_the_next_one(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """Fault: it completed the same attempt of the run whose key was used again."""
+    run_id, tasks = keyed_run_id("order", "k"), list[ClaimedTask]()
+    for _ in range(2):
+        await start(store, run_id=run_id, key="k", retention_seconds=1.0)
+        await ann.command(await ann.take(), activity(), awaiting=(ANY_END,))
+        tasks.append(await ann.take(handlers=RESIZE))
+        if len(tasks) == 1:
+            await store.terminate_runs([run_id])
+            await clock.advance(10)
+            assert (await store.sweep_runs()).deleted == 1
+    assert tasks[0].lease_no == tasks[1].lease_no
+    assert await end_from_outside(store, tasks[0], result="1") == "lost"
+    assert await end_from_outside(store, tasks[0], error=FAILURE) == "lost"
+    assert await log_types(store, run_id) == FINISHED[:2]
+    assert await end_from_outside(store, tasks[1], result="2") == "recorded"
 
 
 async def test_an_end_of_what_is_no_attempt_is_lost(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
@@ -31,6 +32,7 @@ from holdfast.types import (
 )
 from holdfast.values.composing import compose
 
+_token_key: Final = re.compile(r"@(\d+)/(.+)", re.DOTALL)
 _OVERDUE: Final = ErrorInfo(
     kind="holdfast.errors.ActivityTimedOut",
     message="the activity did not end within its schedule-to-close time",
@@ -63,7 +65,7 @@ class MemoryActivities(Part):
             notices: list[Notice] = []
             ended: set[tuple[UUID, str]] = set()
             for end in ends:
-                place = end.run_id, end.key
+                place = end.run_id, end.key if worker_id else _key_of_token(tables, end)
                 task = tables.tasks.get(place)
                 if task is None or place in ended or not _holds(task, worker_id, end):
                     outcomes.append("lost")
@@ -155,6 +157,20 @@ def forget_stopped(tables: Tables, now: int, task: TaskRow) -> list[Notice]:
 def stop_notice(worker_id: str, task: TaskRow) -> Notice:
     """Return the notice that tells a worker to stop an activity that it executes."""
     return Notice(worker_topic(worker_id), f"{task.run_id} {task.key}")
+
+
+def _key_of_token(tables: Tables, end: ActivityEnd) -> str:
+    """Return the key of the activity that a token names, by `@BEGAN/KEY` or by the key alone.
+
+    One that began at another moment was called by a deleted run that had the same id: then the key
+    is returned as it is given, and no activity has that.
+    """
+    if (found := _token_key.fullmatch(end.key)) is not None:
+        began, key = found.groups()
+        task = tables.tasks.get((end.run_id, key))
+        if task is not None and str(task.started_at) == began:
+            return key
+    return end.key
 
 
 def _holds(task: TaskRow, worker_id: str | None, end: ActivityEnd) -> bool:

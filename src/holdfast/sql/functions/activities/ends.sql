@@ -8,9 +8,10 @@
 -- rates attempts have used, if it is not what was counted.
 --
 -- An attempt is identified by its worker and the number of its lease. From outside p_worker is
--- null: then the number alone identifies it, while the attempt is open. Outcomes are in the order
--- given: 'recorded', 'retried', 'deferred', or 'lost' if the attempt is no longer open. Notices are
--- (topic, payload); with p_tell, the schema's name, the call sends them itself if it can.
+-- null: then the number alone identifies it, while the attempt is open, and keys are as tokens have
+-- them. Outcomes are in the order given: 'recorded', 'retried', 'deferred', or 'lost' if the
+-- attempt is no longer open. Notices are (topic, payload); with p_tell, the schema's name, the call
+-- sends them itself if it can.
 -- Refuses JSON that no run could read (22023).
 -- Locks: turn rows by run_id, then task rows by (run_id, key), then events, run by run. Called by
 -- workers and clients.
@@ -32,6 +33,9 @@ begin
     perform holdfast._check_ends(p_results, p_errors, p_details);
     now := holdfast._micros(v_now);
     perform holdfast._lock_turns(array(select distinct unnest(p_run_ids)));
+    if p_worker is null then
+        p_keys := holdfast._keys_of_tokens(p_run_ids, p_keys);
+    end if;
     if p_units is not null then
         perform holdfast._correct_units(
             v_now, p_worker, p_run_ids, p_keys, p_leases, p_units);
@@ -51,6 +55,23 @@ begin
     from generate_series(1, cardinality(p_run_ids)) as g (place)
     left join unnest(v_places, v_outcomes) as o (place, outcome) using (place);
     notices := holdfast._tell(p_tell, notices);
+end $$;
+
+-- Return the keys of activities that tokens name, by @BEGAN/KEY, or by the key alone as in earlier
+-- releases. One that began at another moment was called by a deleted run that had the same id: its
+-- key is returned as it is given, and no activity has that. Called by end_activities.
+create or replace function holdfast._keys_of_tokens(p_run_ids uuid[], p_keys text[]) returns text[]
+language plpgsql stable
+as $$
+begin
+    return array(
+        select coalesce((
+            select t.key from holdfast.tasks t
+            where t.run_id = u.run_id and t.key = n.parts[2]
+                and holdfast._micros(t.started_at)::text = n.parts[1]), u.key)
+        from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
+        cross join lateral (select regexp_match(u.key, E'^@(\\d+)/(.+)$') as parts) as n
+        order by u.place);
 end $$;
 
 -- Refuse results and errors of activities that no run could read. A null is allowed. Called by
