@@ -139,6 +139,7 @@ class People(Agreement):
         self.both(lambda store: store.list_pauses())
         self.both(lambda store: store.newest_runs([*self.ids, UUID(int=0)]))
         self.both(lambda store: store.find_reply(run_id, "s-1"))
+        self.both(lambda store: store.find_signal(run_id, "s-1"))
 
 
 async def approvals_by_age(store: Store) -> Any:

@@ -73,6 +73,7 @@ class Family:
         await self.commit(ordering(parent, length, *cancels, touches=tuple(ids[most:])))
         await self.read("newest_runs", ids)
         await self.read("find_reply", run_id, "1")
+        await self.read("find_signal", run_id, "1")
         await self.read("fork_run", run_id, uuid7(), None, False, None, None, None)
         await self.read("terminate_runs", [run_id], None)
         await self.read("fork_run", run_id, uuid7(), None, True, None, None, None)

@@ -10,9 +10,7 @@ import msgspec
 
 from holdfast.definitions.entities import STATE, Entity, Given
 from holdfast.definitions.lifespan import Lifespan
-from holdfast.details import SignalReceived
 from holdfast.errors import ConfigurationError, RunEnded, RunNotFound
-from holdfast.events import SIGNAL_RECEIVED, read_signal
 from holdfast.store.port import Store
 from holdfast.store.port.shards import MayBeAway
 from holdfast.types import (
@@ -66,14 +64,6 @@ class Access(msgspec.Struct, frozen=True):
                 else:
                     run = next_life(run, run_id, record.status)
                     run_id = run.run_id
-
-    async def call(self, run_id: UUID, call_id: str) -> SignalReceived | None:
-        """Return the call that a run was given under an id, None if it is not in its log."""
-        events = await self.store.read_events([(run_id, 0)])
-        found = (
-            each for each in events[run_id] if each.type == SIGNAL_RECEIVED and each.key == call_id
-        )
-        return next((read_signal(each.details or "") for each in found), None)
 
     async def answer(self, run_id: UUID, call_id: str) -> Event | None:
         """Return the answer to a call that a run was given, None while there is none.

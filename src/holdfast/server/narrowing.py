@@ -73,6 +73,7 @@ ABSENT: Final[Mapping[str, object]] = {
     "explain_limits": (),
     "failing_puts": (),
     "find_reply": None,
+    "find_signal": None,
     "fork_flow": ("missing", list[Notice]()),
     "fork_run": ("missing", list[Notice]()),
     "list_activities": (),

@@ -84,6 +84,22 @@ async def test_the_reply_to_an_update_is_found(store: Store, ann: ManualWorker) 
     assert await store.find_reply(uuid4(), "u-1") is None
 
 
+async def test_an_update_and_a_signal_are_found_by_their_ids(
+    store: Store, ann: ManualWorker
+) -> None:
+    run_id = await start(store)
+    await store.signal_runs([update(run_id)])
+    await signal(store, run_id, "packed", signal_id="s-1")
+    turn = await ann.take()
+    await ann.commit(turn, answer("UpdateAccepted", "u-1"), answer("UpdateCompleted", result=1))
+    for signal_id, name in (("u-1", "rename"), ("s-1", "packed")):
+        found = await store.find_signal(run_id, signal_id)
+        assert found is not None
+        assert (found.type, details(found)["signal_name"]) == ("SignalReceived", name)
+    assert await store.find_signal(run_id, "s-2") is None
+    assert await store.find_signal(uuid4(), "u-1") is None
+
+
 async def test_an_update_after_the_end_is_not_delivered(store: Store, ann: ManualWorker) -> None:
     """S11."""
     run_id = await start(store)

@@ -102,3 +102,7 @@ class PayloadQueries(PayloadPart):
     async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
         found = await self._store.find_reply(run_id, update_id)
         return None if found is None else open_event(self.payloads, found)
+
+    async def find_signal(self, run_id: UUID, signal_id: str) -> Event | None:
+        found = await self._store.find_signal(run_id, signal_id)
+        return None if found is None else open_event(self.payloads, found)

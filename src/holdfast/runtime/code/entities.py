@@ -21,7 +21,7 @@ from holdfast.errors import (
     UpdateFailed,
     UpdateRejected,
 )
-from holdfast.events import UPDATE_REJECTED, read_update_reply
+from holdfast.events import UPDATE_REJECTED, read_signal, read_update_reply
 from holdfast.retry import Retry
 from holdfast.runtime.code.continuing import ContinueAsNew
 from holdfast.runtime.code.lost_answers import LostAnswers
@@ -283,9 +283,10 @@ def _send(
 
 async def _check_sent(run_id: UUID, signal: NewSignal, given: Any) -> None:
     """Raise OtherCall if an entity has another call under an id: code that changed has moved it."""
-    sent = await ACCESS.get().call(run_id, signal.signal_id or "")
-    if sent is None:
+    found = await ACCESS.get().store.find_signal(run_id, signal.signal_id or "")
+    if found is None:
         return
+    sent = read_signal(found.details or "")
     texts = (signal.payload, *texts_before_fields(signal.payload, given))
     alike = msgspec.json.decode(sent.input) in map(msgspec.json.decode, texts)
     if sent.signal_name != signal.name or not alike:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
 
 from holdfast.codec import contains
 from holdfast.details import ValueSet
-from holdfast.events import CONTINUED, FORKED, UPDATE_ENDS, read_last_failure
+from holdfast.events import CONTINUED, FORKED, SIGNAL_RECEIVED, UPDATE_ENDS, read_last_failure
 from holdfast.store.memory.attributes import has_all
 from holdfast.store.memory.chains import newest, runs_of_key
 from holdfast.store.memory.database import Part
@@ -149,9 +149,15 @@ class MemoryQueries(Part):
             return {run_id: _values(tables, run_id) for run_id in run_ids if run_id in tables.runs}
 
     async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        return await self._find(run_id, update_id, UPDATE_ENDS)
+
+    async def find_signal(self, run_id: UUID, signal_id: str) -> Event | None:
+        return await self._find(run_id, signal_id, (SIGNAL_RECEIVED,))
+
+    async def _find(self, run_id: UUID, key: str, types: Collection[str]) -> Event | None:
         async with self._transaction() as (tables, _):
             for event in tables.read(run_id):
-                if event.key == update_id and event.type in UPDATE_ENDS:
+                if event.key == key and event.type in types:
                     return event
             return None
 

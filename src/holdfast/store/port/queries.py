@@ -111,6 +111,10 @@ class QueryStore(Protocol):
         """Return the run's UpdateCompleted or UpdateRejected of this id, or None."""
         ...
 
+    async def find_signal(self, run_id: UUID, signal_id: str) -> Event | None:
+        """Return the run's SignalReceived of this id, which may be an update, or None."""
+        ...
+
     @readable
     async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
         """Return, for each run that exists, the last run of its chain of continuations."""

@@ -160,6 +160,10 @@ class PostgresQueries(Part):
         found = await self._database.rows("find_reply", run_id, update_id)
         return read_event(found[0]) if found else None
 
+    async def find_signal(self, run_id: UUID, signal_id: str) -> Event | None:
+        found = await self._database.rows("find_signal", run_id, signal_id)
+        return read_event(found[0]) if found else None
+
     async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
         found = await self._database.rows("newest_runs", run_ids)
         return {row["run_id"]: row["newest"] for row in found}

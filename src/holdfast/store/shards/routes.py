@@ -22,8 +22,8 @@ HOME: Final = frozenset(
 
 OF_RUN: Final = frozenset(
     {
-        "decide_approval", "explain_limits", "failing_puts", "find_reply", "fork_flow",
-        "fork_run", "list_activities", "list_streams", "open_step_tasks", "read_log",
+        "decide_approval", "explain_limits", "failing_puts", "find_reply", "find_signal",
+        "fork_flow", "fork_run", "list_activities", "list_streams", "open_step_tasks", "read_log",
         "receive_webhook", "retry_flow", "retry_plan", "set_attributes", "set_tags",
         "shape_of_run", "start_wait",
     }

@@ -51,6 +51,19 @@ begin
     order by e.idx limit 1;
 end $$;
 
+-- Return the SignalReceived of a run that has this id. Called by workers.
+create or replace function holdfast.find_signal(p_run_id uuid, p_signal_id text)
+returns table (event_type text, key text, details json, at bigint)
+language plpgsql stable
+as $$
+begin
+    return query
+    select e.event_type, e.key, e.details, holdfast._micros(e.at)
+    from holdfast.events e
+    where e.run_id = p_run_id and e.key = p_signal_id and e.event_type = 'SignalReceived'
+    limit 1;
+end $$;
+
 -- Return what happened in all runs since a moment, oldest first. Called by clients.
 create or replace function holdfast.recent_events(p_since bigint, p_limit int)
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
