@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -497,6 +497,70 @@ async def test_a_step_that_a_worker_does_not_know_is_left_to_workers_that_do(
         handles = [await client.start("renamed/renamed", number) for number in range(20)]
         outputs = [await handle.result("60s") for handle in handles]
     assert outputs == [{"new": f"new {number}"} for number in range(20)]
+
+
+def first_and(second: Callable[[Any, Any], object]) -> App:
+    """Return an app with a flow whose step `second` is what `second` makes of it and `first`."""
+    app = App("shapes")
+    flow = app.flow("shapes", input=Any)
+
+    @flow.step
+    async def first(run: Any) -> list[Any]:
+        return [{"first": run}]
+
+    second(flow, first)
+    return app
+
+
+def takes_first(flow: Any, _: Any) -> None:
+    @flow.step
+    async def second(first: Any) -> str:
+        return f"of {first}"
+
+
+def takes_run(flow: Any, _: Any) -> None:
+    @flow.step
+    async def second(run: Any) -> str:
+        return f"of {run}"
+
+
+def takes_both(flow: Any, _: Any) -> None:
+    @flow.step
+    async def second(run: Any, first: Any) -> str:
+        return f"of {run} and {first}"
+
+
+def maps_first(flow: Any, first: Any) -> None:
+    @flow.map(first)
+    async def second(each: Any) -> str:
+        return f"of {each}"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "output"),
+    [
+        (takes_first, takes_run, "of 1"),
+        (takes_run, takes_both, "of 1 and [{'first': 1}]"),
+        (takes_first, maps_first, ["of {'first': 1}"]),
+        (maps_first, takes_first, "of [{'first': 1}]"),
+    ],
+)
+async def test_a_step_that_takes_other_values_is_left_to_workers_with_its_shape(
+    store: Store, client: Client, monkeypatch: pytest.MonkeyPatch, old: Any, new: Any, output: Any
+) -> None:
+    """Code of before its shape was replaced would be given None, or what it does not ask for."""
+    monkeypatch.setattr(StepTasks, "again_seconds", 0.05)
+    async with working(first_and(old), store, replace_flows=True):
+        await client.flows.compile(first_and(new), replace=True)
+        handle = await client.start("shapes/shapes", 1)
+
+        async def is_left() -> bool:
+            return "other values than this code takes" in str(await client.why(handle.run_id))
+
+        await eventually(is_left)
+    async with working(first_and(new), store):
+        found: Any = await handle.result("60s")
+    assert found["second"] == output
 
 
 async def test_a_report_that_is_not_answered_in_time_is_repeated_with_more_time() -> None:

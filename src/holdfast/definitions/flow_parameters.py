@@ -123,6 +123,11 @@ class StepParameters(Protocol):
         """True if it is also given the input of the run."""
         ...
 
+    @property
+    def needed(self) -> frozenset[str]:
+        """The names of what every task of it is given."""
+        ...
+
     def decode(self, text: str) -> Arguments:
         """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
         ...
@@ -147,6 +152,7 @@ class _Parameter(NamedTuple):
     source: Source[Any]
     declared: Declared
     absent: object  # what it is given if the source was skipped
+    may_be_absent: bool
     is_positional: bool
 
 
@@ -175,6 +181,8 @@ class SingleParameters:
         slugs = dict.fromkeys(each.source.slug for each in self._parameters)
         self.wants_run = RUN in slugs
         self.deps = tuple(slug for slug in slugs if slug != RUN)
+        needed = (each.source.slug for each in self._parameters if not each.may_be_absent)
+        self.needed = frozenset(needed)
 
     def decode(self, text: str) -> Arguments:
         """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
@@ -240,7 +248,8 @@ class SingleParameters:
                 f"{type_name(wanted)} | None, or write a default"
             )
         is_positional = parameter.kind is parameter.POSITIONAL_ONLY
-        return _Parameter(name, source, declared, default if has_default else None, is_positional)
+        absent = default if has_default else None
+        return _Parameter(name, source, declared, absent, may_be_none, is_positional)
 
     def _declared(self, fn: Callable[..., object], name: str, source: Source[Any]) -> Declared:
         """Return how a parameter is declared, without the error that it gets if its step failed."""
@@ -293,7 +302,7 @@ class SingleParameters:
 class ElementParameter:
     """The one parameter of a map step, whose payload is an element."""
 
-    wants_run = False
+    wants_run, needed = False, frozenset[str]()
 
     def __init__(self, fn: Callable[..., object], step: str, over: Source[Any]) -> None:
         """Read `fn`'s parameter; `step` names it in messages, `over` has the elements.

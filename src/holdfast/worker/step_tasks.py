@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import check_open, encode
 from holdfast.definitions.flow_context import FlowStepContext
+from holdfast.definitions.flow_fitting import has_shape_of
 from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow
@@ -46,6 +47,7 @@ from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution, 
 
 logger = logging.getLogger("holdfast.run")
 
+_REPLACED: Final = "other values than this code takes: its shape was replaced by newer code"
 _UNFIT_SECONDS: Final = 30.0  # before a task that does not fit is claimed again
 _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back
 _MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
@@ -206,6 +208,10 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
             check_open((task.payload,))
         except PayloadLocked as error:
             self._leave(task, str(error))
+            return
+        if not has_shape_of(step, task.key, task.payload or "null"):
+            reason = f"the database gives step {slug} of flow {handler} {_REPLACED}"
+            self._leave(task, reason)
             return
 
         execution = StepTaskExecution(step, task, self._clock.now(), self._ended, self._refuse)
