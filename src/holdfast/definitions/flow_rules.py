@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, get_args
 
 import msgspec
@@ -40,19 +40,19 @@ def check_rule(
 
 
 def check_dependencies(
-    rule: TriggerRule, of: str, deps: tuple[str, ...], rules: Mapping[str, str]
+    rule: TriggerRule, of: str, deps: Mapping[str, str], others: Iterable[str]
 ) -> None:
     """Raise ConfigurationError for dependencies that a step cannot have.
 
-    `rules` are those of the steps that exist.
+    `deps` are their rules by name, `others` those of all steps that exist.
     """
-    for dep in deps:
-        if rules[dep] == "always":
+    for dep, its_rule in deps.items():
+        if its_rule == "always":
             raise ConfigurationError(
                 f"{of} depends on step {dep}, which always runs at the end: no step comes after it"
             )
     if rule == "always":
-        if all(other == "always" for other in rules.values()):
+        if all(other == "always" for other in others):
             raise ConfigurationError(
                 f"{of}: trigger_rule always: define it after a step that comes before it"
             )

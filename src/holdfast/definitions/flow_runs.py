@@ -58,7 +58,7 @@ class RunStep(Source[Out_co]):
             raise ConfigurationError(f"{of} would start a run of its own flow, and that the next")
         self._check(source)
         deps = () if source.slug == RUN else (source.slug,)
-        check_dependencies("none_failed", of, deps, {source.slug: source.trigger_rule})
+        check_dependencies("none_failed", of, dict.fromkeys(deps, source.trigger_rule), ())
         outputs = dict.fromkeys(deps, source.annotation)
         shape = read_shape(
             self._name, options, of, is_map=is_map, given=run.annotation, outputs=outputs

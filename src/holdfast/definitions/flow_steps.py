@@ -193,8 +193,9 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
             has_condition=(options.get("when"), options.get("unless")) != (None, None),
             fails_unmet=shape.when_unmet == "fail",
         )
-        rules = {slug: each.trigger_rule for slug, each in sources.items() if slug != RUN}
-        check_dependencies(self.trigger_rule, of, self.deps, rules)
+        others = (each.trigger_rule for slug, each in sources.items() if slug != RUN)
+        rules = {dep: sources[dep].trigger_rule for dep in self.deps}
+        check_dependencies(self.trigger_rule, of, rules, others)
         self.shape = msgspec.structs.replace(
             shape, wants_run=self._parameters.wants_run, trigger_rule=self.trigger_rule
         )

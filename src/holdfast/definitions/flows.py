@@ -123,6 +123,7 @@ class Flow(Startable[In, dict[str, object]]):
         self._input = Declared.of_type(input, f"input of {of}")
         self._run: RunInput[In] = RunInput(self.name, annotation_of(self._input))
         self._steps: dict[str, AnyFlowStep | AnyRunStep] = {}
+        self._sources: dict[str, Source[Any]] = {RUN: self._run}
         self._versions: Mapping[tuple[str, int], Flow[Any]] = {}
         if versions is not None:
             self._versions = versions
@@ -183,7 +184,7 @@ class Flow(Startable[In, dict[str, object]]):
 
         def define(fn: Callable[..., object]) -> AnyFlowStep:
             self._check_function(fn)
-            return self._add(FlowStep(fn, self._empty, self._sources(), **options))
+            return self._add(FlowStep(fn, self._empty, self._sources, **options))
 
         return define if fn is None else define(fn)
 
@@ -201,7 +202,7 @@ class Flow(Startable[In, dict[str, object]]):
 
         def define(fn: Callable[..., object]) -> AnyFlowStep:
             self._check_function(fn)
-            step: AnyFlowStep = FlowStep(fn, self._empty, self._sources(), over=source, **options)
+            step: AnyFlowStep = FlowStep(fn, self._empty, self._sources, over=source, **options)
             return self._add(step)
 
         return cast("FlowMapDecorator[E]", define)
@@ -337,9 +338,6 @@ class Flow(Startable[In, dict[str, object]]):
         """Return another version of the flow in the same program, None if it has none."""
         return self._versions.get((self.name, version))
 
-    def _sources(self) -> dict[str, Source[Any]]:
-        return {RUN: self._run, **self._steps}
-
     def _check_source(self, over: Source[Any]) -> Source[Any]:
         # Callers without a type checker pass anything.
         if not isinstance(over, Source):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -347,9 +345,9 @@ class Flow(Startable[In, dict[str, object]]):
                 f"{self}: map takes a step of the flow or its run, not {over!r}: "
                 "write @flow.map(step)"
             )
-        if self._sources().get(over.slug) is not over:
+        if self._sources.get(over.slug) is not over:
             raise ConfigurationError(
-                f"{self}: {over} is not of this flow; here there are {', '.join(self._sources())}"
+                f"{self}: {over} is not of this flow; here there are {', '.join(self._sources)}"
             )
         return over
 
@@ -368,7 +366,7 @@ class Flow(Startable[In, dict[str, object]]):
             )
         if self._sealed:
             check_needs_no_look(step, step.shape)
-        self._steps[step.slug] = step
+        self._steps[step.slug] = self._sources[step.slug] = step
         return step
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 from holdfast import App
 from holdfast.definitions import Flow
+from holdfast.definitions.flow_steps import FlowStep
 from holdfast.errors import ConfigurationError, InvalidInput, InvalidName
 from holdfast.types import FlowShape, StepShape
 
@@ -371,3 +373,26 @@ def test_without_a_declared_input_any_json_is_taken() -> None:
 
 def test_a_flow_draws_itself() -> None:
     assert analyze.to_mermaid().startswith('flowchart TD\n    run(["run"])\n    s0["website"]\n')
+
+
+def test_a_step_is_compared_with_its_dependencies_and_not_with_all_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A program may define a flow of ten thousand steps."""
+    looks: list[str] = []
+
+    def rule(step: Any) -> str:
+        looks.append(step.name)
+        return "none_failed"
+
+    monkeypatch.setattr(FlowStep, "trigger_rule", property(rule, lambda *_: None), raising=False)
+    flow = App("generated").flow("generated")
+    last: Any = flow.run
+    for number in range(50):
+
+        async def take(last: Any = last.output) -> None: ...
+
+        last = flow.step(name=f"s{number}")(take)
+    counts = Counter(looks)
+    assert len(counts) == 50
+    assert max(counts.values()) < 10
