@@ -599,6 +599,31 @@ def test_the_keyboard_is_enough(desk: Desk, reader: Reader) -> None:
     expect(page.locator(":focus")).to_have_text("Skip to the content")
 
 
+def test_what_has_the_focus_keeps_it_while_a_page_changes(desk: Desk, reader: Reader) -> None:
+    """The key that is pressed next acts on what was chosen, not on what came into its place."""
+    desk(_furnish, desk.client)
+    asking = desk.start(refund, Order(11), key="focus-0")
+    desk.await_state(asking, "waiting")
+    page = reader.go("/approvals")
+    card = page.locator("article", has_text="Refund order 11?")
+    card.get_by_role("button", name="Approve").focus()
+    expect(page.locator("#live")).to_have_text("live")
+    later = desk.start(refund, Order(12), key="focus-1")
+    desk.await_state(later, "waiting")
+    expect(page.locator("article", has_text="Refund order 12?")).to_be_visible()
+    expect(card.get_by_role("button", name="Approve")).to_be_focused()
+
+    desk(desk.client.schedules.trigger, "nightly")
+    page = reader.go("/schedule?name=desk/nightly")
+    ticks = page.get_by_role("region", name="Ticks, newest first")
+    first = ticks.locator("tbody a").first.get_attribute("href")
+    ticks.locator("tbody a").first.focus()
+    expect(page.locator("#live")).to_have_text("live")
+    desk(desk.client.schedules.trigger, "nightly")
+    expect(ticks.locator("tbody a").first).not_to_have_attribute("href", first or "")
+    expect(page.locator(":focus")).to_have_attribute("href", first or "")
+
+
 def test_a_long_timeline_is_loaded_in_windows(desk: Desk, reader: Reader) -> None:
     run = desk.start(count, 800, key="long")
     desk(desk.client.runs.wait, run)
