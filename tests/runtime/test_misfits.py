@@ -7,7 +7,9 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pydantic
 import pytest
 
@@ -319,9 +321,11 @@ def test_each_misfit_of_one_name_is_recorded() -> None:
     assert bench.output == "ann"
 
 
-@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("given_by", ["a client", "a client, and begun", "the run before"])
 @pytest.mark.parametrize("new", [New, Raising, Model, "Unknown"])
-def test_an_input_that_fitted_when_the_run_began_makes_it_stuck(new: Any, begun: bool) -> None:
+def test_an_input_that_fitted_before_makes_the_run_stuck(new: Any, given_by: str) -> None:
+    """When the run began, or when the run before continued as this one: no caller gave it."""
+
     def version(type: Any) -> Code:
         async def code(ctx: Context, given: Any = None) -> str:
             await ctx.wait_for_signal("end")
@@ -331,10 +335,12 @@ def test_an_input_that_fitted_when_the_run_began_makes_it_stuck(new: Any, begun:
         return code
 
     bench = Bench(version(Old), given={"name": "ann"})
-    if begun:
+    if given_by == "a client, and begun":
         bench.settle()
+    elif given_by == "the run before":
+        bench.log[0] = msgspec.structs.replace(bench.log[0], key=str(UUID(int=1)))
     bench.crash(version(new))
-    if not begun:
+    if given_by == "a client":
         bench.settle()
         assert bench.error["kind"] == "holdfast.errors.InvalidInput"
         return

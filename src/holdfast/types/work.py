@@ -51,7 +51,8 @@ class ClaimedTask(Value, frozen=True, gc=False):
     """A task leased to this worker.
 
     `log_length` counts the run's events, a WorkerLost that this claim appended included.
-    `input` and `deadline_at` are given if the log has no more than WorkflowStarted.
+    `input` and `deadline_at` are given if the log has no more than WorkflowStarted; no input if
+    the run continues another one, as its log says.
     `started_at` is the moment of the task's first claim; of a fork's turn, where the clock of its
     code begins, and `first_claimed_at` is the moment of its own first claim. `name` is the full
     name, `app/name`. An activity has version 0, the details of its ActivityScheduled as `payload`,

@@ -289,7 +289,7 @@ class Instance:
     def _start(self, event: Event) -> None:
         loop = self.loop
         task = loop.root = WorkflowTask(
-            self._main(event.details or "null"),
+            self._main(event.details or "null", continues=event.key is not None),
             loop,
             loop.root_scope,
             name=self.workflow.name,
@@ -297,22 +297,23 @@ class Instance:
         )
         loop.keep(task)
 
-    async def _main(self, text: str) -> object:
-        loop = self.loop
+    async def _main(self, text: str, *, continues: bool) -> object:
+        loop, history = self.loop, self.history
         try:
             try:
                 code = self.workflow.invoke(Context(self), text)
             except (InvalidInput, ConfigurationError) as error:
-                # It fitted before: the run must not fail, which would lose what was done since.
-                if not self.history.replayed:
+                # It fitted before, or the code of the run before has given it: the run must not
+                # fail, which would lose what was done since.
+                if not (history.replayed or (continues and not history.forked)):
                     raise
                 what = f"the input does not fit the code ({error})"
-                raise self.history.differ(what, is_misfit=True) from None
+                raise history.differ(what, is_misfit=True) from None
             result = await code
         except BaseException as error:
             if not loop.closing:
                 loop.ended = True
-                self.history.note_failures().raised_at = self.history.position
+                history.note_failures().raised_at = history.position
                 if (caught := self.find(Caught)) is not None:
                     caught.note_cancelled(error)
                 if is_foreign(error):

@@ -163,7 +163,7 @@ def continue_as_new(tables: Tables, now: int, run_id: UUID, event: Event) -> lis
         version=command.version,
         input=bytes(command.input).decode(),
     )
-    take_place(tables, old, insert_run(tables, now, new, old.parent))
+    take_place(tables, old, insert_run(tables, now, new, old.parent, run_id))
     set_build(tables, new.run_id, build_of_start(tables, new))
     for carried in command.signals:
         sent = NewSignal(

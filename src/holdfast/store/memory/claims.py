@@ -266,7 +266,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         task,
         log_length=log_length,
         started_at=task.started_at if clock is None else clock,
-        input=run.new.input if fresh else None,
+        input=run.new.input if fresh and tables.logs[task.run_id][0].event.key is None else None,
         payload=task_input(tables, task) if task.kind == "step" else task.payload,
         deadline_at=run.deadline_at if fresh else None,
         parent_run_id=first_parent(tables, run.parent) if run.parent and task.key == TURN else None,

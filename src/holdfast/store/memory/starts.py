@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from uuid import UUID
 
 from holdfast.errors import RunExists
 from holdfast.store.memory.builds import build_of_start, set_build
@@ -69,10 +70,17 @@ def start_free(tables: Tables, now: int, new: NewRun, parent: Parent | None = No
     return StartedRun(new.run_id, True, "running")
 
 
-def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = None) -> TaskRow:
+def insert_run(
+    tables: Tables,
+    now: int,
+    new: NewRun,
+    parent: Parent | None = None,
+    continues: UUID | None = None,
+) -> TaskRow:
     """Write the run, the first entry of its log and its first task; return the task.
 
-    The run's timeout counts from the moment at which it may start.
+    The run's timeout counts from the moment at which it may start. The entry says which run it
+    `continues`.
     """
     new = with_declared(tables, new)
     visible_at = new.start_at
@@ -86,7 +94,8 @@ def insert_run(tables: Tables, now: int, new: NewRun, parent: Parent | None = No
     if parent is not None:
         tables.children[parent.run_id].append(new.run_id)
     tables.logs[new.run_id] = []
-    tables.append(new.run_id, Event("WorkflowStarted", None, None, now))
+    key = None if continues is None else str(continues)
+    tables.append(new.run_id, Event("WorkflowStarted", key, None, now))
     turn = tables.tasks[new.run_id, TURN] = TaskRow(
         run_id=new.run_id,
         key=TURN,

@@ -236,7 +236,8 @@ begin
         from started s
         join asked a on a.new_run_id = s.run_id and a.again_at is null
         cross join lateral (
-            select 0 as idx, 'WorkflowStarted' as event_type, null as key, null::json as details
+            select 0 as idx, 'WorkflowStarted' as event_type, a.run_id::text as key,
+                null::json as details
             union all
             select c.idx, 'SignalReceived', c.signal ->> 'key', holdfast._signal(
                 c.signal ->> 'signal_name', coalesce(c.signal -> 'input', 'null'),

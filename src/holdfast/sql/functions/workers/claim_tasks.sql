@@ -116,7 +116,7 @@ begin
                 started_at = coalesce(t.started_at, greatest(v_now, l.at))
             from unnest(v_due.run_ids, v_due.keys) with ordinality as u (run_id, key, ord)
             cross join lateral (
-                select e.idx + 1 as length, e.at from holdfast.events e
+                select e.idx + 1 as length, e.at, e.key as last_key from holdfast.events e
                 where e.run_id = u.run_id
                 order by e.idx desc limit 1
             ) as l
@@ -128,12 +128,12 @@ begin
                 where t.run_id = u.run_id and t.key = u.key limit 1
             ) as f
             where t.ctid = f.ctid
-            returning t.*, u.ord, f.since
+            returning t.*, u.ord, f.since, l.last_key
         )
         select null::bigint, null::bigint, null::text[], null::bigint,
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(coalesce(t.clock_at, t.started_at)),
-            case when t.claimed_idx = 1 then r.input end,
+            case when t.claimed_idx = 1 and t.last_key is null then r.input end,
             case when t.claimed_idx = 1 then holdfast._micros(r.deadline_at) end,
             coalesce(t.payload, i.input::json), t.heartbeat, t.parent_run_id,
             t.since, case when t.since < t.claimed_idx
