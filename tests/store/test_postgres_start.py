@@ -103,6 +103,22 @@ async def test_a_batch_with_one_wrong_value_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("parameter", "array", "flaw"),
+    [
+        ("p_start_ats", "array[0, 9223372036854775807]", "a start is within"),
+        ("p_delays", "array[0, -1]", "a delay is 0"),
+        ("p_headers", """array['{}', '{"a":1}']::json[]""", "headers are"),
+        ("p_waiters", "array['w', '']", "a waiter takes"),
+    ],
+)
+async def test_a_batch_is_told_which_value_is_wrong(
+    scene: Scene, parameter: str, array: str, flaw: str
+) -> None:
+    with pytest.raises(asyncpg.InvalidParameterValueError, match=flaw):
+        await start_batch(scene, PLAIN | {parameter: array})
+
+
+@pytest.mark.parametrize(
     ("parameter", "array"),
     [
         ("p_names", "array['shop/a', 'shop/b']"),
@@ -142,6 +158,15 @@ async def test_a_plain_batch_heeds_limits(scene: Scene) -> None:
     await scene.value("select holdfast.set_limit('queue', 'q', 'concurrency', 1)")
     assert await start_batch(scene, PLAIN) == 2
     assert await scene.value("select count(limit_keys) from holdfast.tasks") == 2
+
+
+async def test_a_plain_batch_heeds_rules(scene: Scene) -> None:
+    rules = """array['{"singleton_conflict":"return"}']::json[]"""
+    await scene.value(
+        f"select holdfast.declare_start_rules(array['shop/a'], array[1], {rules})::text"
+    )
+    assert await start_batch(scene, PLAIN) == 2
+    assert await scene.value("select count(*) from holdfast.runs") == 1
 
 
 async def test_key_finds_the_run_that_sql_started(scene: Scene) -> None:

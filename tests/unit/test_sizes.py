@@ -60,7 +60,7 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("SQL function", "sql/functions/flows/advance.sql _advance_flows"): CALLED_OFTEN,
     ("SQL function", "sql/functions/flows/begin.sql _begin_maps"): STATEMENT,
     ("SQL function", "sql/functions/flows/children.sql _start_child_steps"):
-        "one loop over arrays that each of its branches needs",
+        "one loop over the runs to start, which each of its branches needs",
     ("SQL function", "sql/functions/flows/ends.sql end_step_tasks"): CALLED_OFTEN,
     ("SQL function", "sql/functions/flows/failures.sql _fail_attempts"): STATEMENT,
     ("SQL function", "sql/functions/flows/linear.sql _end_linear_steps"): CALLED_OFTEN,
@@ -74,7 +74,7 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("SQL function", "sql/functions/rules/start.sql _start_ruled"):
         "the rules of a start, in the order in which they hold",
     ("SQL function", "sql/functions/schedules/starts.sql _start_ticks"):
-        "what ticks do: messages, then workflows, then flows, over the same arrays",
+        "what ticks do: messages, then workflows, then flows, of the same ticks",
     ("SQL function", "sql/functions/workers/claim_tasks.sql claim_tasks"): CALLED_OFTEN,
     ("SQL function", "sql/functions/workers/claim_tasks.sql _lock_due"): CALLED_OFTEN,
 }

@@ -20,21 +20,16 @@ class Statement(NamedTuple):
     arguments: tuple[object, ...]
 
 
-# The types of the arrays of `start_runs`, in the order of `one_run`, and of `start_flows`, in the
-# order of `_one_run_of_a_flow`. If no run sets a value, no array is sent for it; the first three
-# are always set.
-_WORKFLOW_TYPES: Final[Sequence[str]] = (
+# The types of the arrays of `start_runs`, in the order of `one_run`, and which of these arrays
+# `start_flows` takes. If no run sets a value, no array is sent for it; the first three are always
+# set.
+_TYPES: Final[Sequence[str]] = (
     *("uuid[]", "text[]", "json[]"),
     *("int[]", "text[]", "text[]", "int[]", "bigint[]"),
     *("double precision[]", "double precision[]", "double precision[]"),
     *("json[]", "json[]", "text[]"),
 )
-_FLOW_TYPES: Final[Sequence[str]] = (
-    *("uuid[]", "text[]", "json[]"),
-    *("text[]", "text[]", "int[]"),
-    *("double precision[]", "double precision[]"),
-    *("json[]", "json[]", "text[]", "bigint[]", "double precision[]"),
-)
+_OF_FLOWS: Final = (0, 1, 2, 4, 5, 6, 9, 10, 11, 12, 13, 7, 8)
 _ALWAYS_SET: Final = 3
 _LONG: Final[Packing] = ((1, "text"), (2, "json"))  # of these, arrays that may be sent as text
 
@@ -84,9 +79,9 @@ def start_statement(
     'select run_id, created, status, refused, refused_until from "ho'
     """
     check_schema_name(schema)
-    function, types, arguments = "start_runs", _WORKFLOW_TYPES, workflow_runs
+    function, types, arguments = "start_runs", _TYPES, workflow_runs
     if runs and runs[0].kind == "flow":
-        function, types, arguments = "start_flows", _FLOW_TYPES, flow_runs
+        function, types, arguments = "start_flows", [_TYPES[n] for n in _OF_FLOWS], flow_runs
     casts = (cast_mark(placeholder(n), type_) for n, type_ in enumerate(types, 1))
     if function == "start_flows":
         call = f'"{schema}".{function}({", ".join(casts)})'
@@ -99,7 +94,10 @@ def start_statement(
 
 def workflow_runs(runs: Sequence[NewRun]) -> tuple[object, ...]:
     """Return the arguments of `start_runs`."""
-    return _columns([one_run(run) for run in runs], len(_WORKFLOW_TYPES))
+    if not runs:
+        return ([], [], [], *[None] * (len(_TYPES) - _ALWAYS_SET))
+    columns = [list(column) for column in zip(*map(one_run, runs), strict=True)]
+    return (*columns[:_ALWAYS_SET], *map(or_none, columns[_ALWAYS_SET:]))
 
 
 def rules_of(runs: Sequence[NewRun]) -> list[str | None] | None:
@@ -109,8 +107,10 @@ def rules_of(runs: Sequence[NewRun]) -> list[str | None] | None:
 
 
 def flow_runs(runs: Sequence[NewRun]) -> tuple[object, ...]:
-    """Return the arguments of `start_flows`."""
-    return _columns([_one_run_of_a_flow(run) for run in runs], len(_FLOW_TYPES))
+    """Return the arguments of `start_flows`, where a version is a part of the name."""
+    columns = workflow_runs(runs)
+    names = [f"{run.name}@{run.version}" if run.version else run.name for run in runs]
+    return tuple(names if n == 1 else columns[n] for n in _OF_FLOWS)
 
 
 def one_run(run: NewRun) -> tuple[object, ...]:
@@ -131,31 +131,6 @@ def one_run(run: NewRun) -> tuple[object, ...]:
         json_text(run.headers) if run.headers is not None else None,
         run.waiter,
     )
-
-
-def _one_run_of_a_flow(run: NewRun) -> tuple[object, ...]:
-    return (
-        run.run_id,
-        f"{run.name}@{run.version}" if run.version else run.name,
-        run.input,
-        run.key,
-        run.queue,
-        run.priority,
-        run.timeout_seconds,
-        run.retention_seconds,
-        labels(run.tags, run.attributes),
-        json_text(run.headers) if run.headers is not None else None,
-        run.waiter,
-        run.start_at,
-        run.delay_seconds,
-    )
-
-
-def _columns(rows: Sequence[tuple[object, ...]], count: int) -> tuple[object, ...]:
-    if not rows:
-        return ([], [], [], *[None] * (count - _ALWAYS_SET))
-    columns = [list(column) for column in zip(*rows, strict=True)]
-    return (*columns[:_ALWAYS_SET], *map(or_none, columns[_ALWAYS_SET:]))
 
 
 def cast_mark(mark: str, type_: str) -> str:

@@ -49,7 +49,7 @@ begin
 end $$;
 
 -- Refuse tags and attributes of a start that are not allowed (22023). A null is allowed. Called by
--- _check_starts.
+-- _check_start.
 create or replace function holdfast._check_labels(p_tags json) returns void
 language plpgsql immutable
 as $$

@@ -21,22 +21,14 @@ declare
     v_notices text[];
 begin
     for v_new in
-        select c.is_flow, c.is_ruled, array_agg(c.child_run_id) as run_ids,
-            array_agg(c.workflow_name) as names,
-            array_agg(c.input) as inputs, array_agg(c.version) as versions,
-            array_agg(c.child_key) as keys, array_agg(c.queue) as queues,
-            array_agg(c.priority) as priorities, array_agg(p_now) as visible_ats,
-            array_agg(c.timeout) as timeouts, array_agg(c.retention) as retentions,
-            array_agg(c.tags) as tags, array_agg(c.headers) as headers,
-            array_agg(c.run_id) as parents,
-            array_agg(c.key) as parent_keys, array_agg(c.parent_close) as closes
-        from (select * from (
-            select distinct on (c.child_run_id) u.place, u.run_id, u.key,
-                u.details -> 'input' as input,
-                c.child_run_id, c.workflow_name, c.version, c.key as child_key, c.queue, c.priority,
-                c.parent_close, c.timeout, c.retention, c.headers,
-                case when c.attributes is null then c.tags else json_build_object(
-                    'tags', c.tags, 'attributes', c.attributes) end as tags,
+        select c.is_flow, c.is_ruled, array_agg(c.start order by c.place) as starts
+        from (
+            select distinct on (c.child_run_id) u.place,
+                holdfast._new_start(c.child_run_id, c.workflow_name, u.details -> 'input',
+                    c.version, c.key, c.queue, c.priority, p_now, c.timeout, c.retention,
+                    case when c.attributes is null then c.tags else json_build_object(
+                        'tags', c.tags, 'attributes', c.attributes) end,
+                    c.headers, u.run_id, u.key, c.parent_close) as start,
                 case when c.kind is not null then c.kind = 'flow'  -- null: known by name only
                     else exists (
                         select from holdfast.flows f
@@ -50,34 +42,26 @@ begin
                 queue text, priority int, parent_close text, timeout float8, retention float8,
                 tags json, headers json, attributes json)
             order by c.child_run_id, u.place
-        ) as c order by c.is_flow, c.is_ruled, c.place) as c
+        ) as c
         group by c.is_flow, c.is_ruled order by c.is_flow, c.is_ruled
     loop
-        if v_new.is_ruled and not v_new.is_flow then
-            select s.created, s.notices into v_created, v_told
-            from holdfast._start_ruled_children(p_now, v_new.run_ids, v_new.names, v_new.inputs,
-                v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
-                v_new.timeouts, v_new.retentions, v_new.tags, v_new.headers, v_new.parents,
-                v_new.parent_keys, v_new.closes) as s;
-            v_notices := v_notices || v_told;
-        elsif v_new.is_flow then
-            select f.created, f.notices into v_created, v_told
-            from holdfast._start_child_flows(p_now, v_new.run_ids, v_new.names, v_new.versions,
-                v_new.inputs, v_new.keys, v_new.queues, v_new.priorities, v_new.timeouts,
-                v_new.retentions, v_new.tags, v_new.headers, v_new.parents, v_new.parent_keys,
-                v_new.closes) as f;
+        if v_new.is_flow or v_new.is_ruled then
+            if v_new.is_flow then
+                select s.created, s.notices into v_created, v_told
+                from holdfast._start_child_flows(p_now, v_new.starts) as s;
+            else
+                select s.created, s.notices into v_created, v_told
+                from holdfast._start_ruled_children(p_now, v_new.starts) as s;
+            end if;
             v_notices := v_notices || v_told;
         else
-            v_created := holdfast._start_runs(p_now, v_new.run_ids, v_new.names, v_new.inputs,
-                v_new.versions, v_new.keys, v_new.queues, v_new.priorities, v_new.visible_ats,
-                v_new.timeouts, v_new.retentions, v_new.tags, v_new.headers,
-                v_new.parents, v_new.parent_keys, v_new.closes);
+            v_created := holdfast._start_runs(p_now, v_new.starts);
             select v_notices || array_agg(array[holdfast._hint_topic('starts', q.tasks), q.queue])
             into v_notices
             from (
                 select coalesce(c.queue, holdfast._queue_of(c.run_id)) as queue, count(*) as tasks
-                from unnest(v_new.run_ids, v_new.queues) as c (run_id, queue)
-                where cardinality(v_created) = cardinality(v_new.run_ids)
+                from unnest(v_new.starts) as c
+                where cardinality(v_created) = cardinality(v_new.starts)
                     or c.run_id = any (v_created)
                 group by 1
             ) as q;

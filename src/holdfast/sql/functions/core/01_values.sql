@@ -175,7 +175,7 @@ language plpgsql immutable
 as $$
 begin
     perform holdfast._check_json(p_what, coalesce(p_value, 'null'));
-    if not holdfast._is_of_texts(p_type, p_value) then
+    if p_value is not null and not holdfast._is_of_texts(p_type, p_value) then
         raise invalid_parameter_value using message = format(
             '%s are a JSON %s of texts', p_what, p_type);
     end if;

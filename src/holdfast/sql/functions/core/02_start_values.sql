@@ -16,8 +16,7 @@ return (p_run_id is not null and holdfast._is_workflow(p_name)
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
 -- Return true if runs to start have one name and one queue, and are plain as _is_plain_start says.
--- Arrays are compared whole: to look at each run takes several times as long. Called by
--- _check_starts.
+-- Arrays are compared whole: to look at each run takes several times as long. Called by start_runs.
 create or replace function holdfast._are_plain_starts(
     p_run_ids uuid[], p_names text[], p_inputs json[], p_queues text[], p_priorities int[],
     p_retentions float8[]
@@ -39,7 +38,7 @@ begin  -- in SQL its subquery would be planned again in each call
 end $$;
 
 -- Return true if those values of a run to start that are not names are allowed. Called by _is_start
--- and _check_starts.
+-- and _starts.
 create or replace function holdfast._are_start_values(
     p_run_id uuid, p_input json, p_version int, p_key text, p_priority int, p_start_at bigint,
     p_delay float8, p_timeout float8, p_retention float8, p_tags json, p_headers json,
@@ -58,7 +57,7 @@ return (p_run_id is not null
     and (p_headers is null or holdfast._is_of_texts('object', p_headers))
     and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
 
--- Return true if every value of a run to start is allowed. Called by start_one and start_flows.
+-- Return true if every value of a run to start is allowed. Called by start_one.
 create or replace function holdfast._is_start(
     p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
     p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,
@@ -69,54 +68,82 @@ return (holdfast._is_workflow(p_name) and (p_queue is null or holdfast._is_name(
     and holdfast._are_start_values(p_run_id, p_input, p_version, p_key, p_priority, p_start_at,
         p_delay, p_timeout, p_retention, p_tags, p_headers, p_waiter)) is true;
 
--- Return true if runs to start are plain as _are_plain_starts says. Refuse those that have a value
--- that _is_start does not allow; the parameters are those of start_runs. Most runs of a call have
--- the names of the first one, which are checked once. Called by start_one, start_runs, start_flows,
--- _check_schedule_target and _check_subscription.
-create or replace function holdfast._check_starts(
-    p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
-    p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
-    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[], p_waiters text[]
-) returns boolean
+-- Refuse a run to start that has a value that is not allowed (22004, 22023). Called by start_one,
+-- _starts, _check_schedule_target and _check_subscription.
+create or replace function holdfast._check_start(
+    p_run_id uuid, p_name text, p_input json, p_version int, p_key text, p_queue text,
+    p_priority int, p_start_at bigint, p_delay float8, p_timeout float8, p_retention float8,
+    p_tags json, p_headers json, p_waiter text
+) returns void
 language plpgsql immutable
 as $$
+begin
+    perform holdfast._check_given('a run id', p_run_id is not null);
+    perform holdfast._check_name('a workflow', p_name);
+    perform holdfast._check_name('a queue', coalesce(p_queue, 'default'));
+    perform holdfast._check_json('the input', coalesce(p_input, 'null'));
+    perform holdfast._check_version(p_version);
+    perform holdfast._check_id('a key', p_key);
+    perform holdfast._check_priority(p_priority);
+    perform holdfast._check_moment('a start', p_start_at);
+    perform holdfast._check_seconds('a delay', p_delay);
+    perform holdfast._check_seconds('a timeout', p_timeout);
+    perform holdfast._check_seconds('a retention', p_retention);
+    perform holdfast._check_labels(p_tags);
+    perform holdfast._check_texts('headers', 'object', p_headers);
+    perform holdfast._check_id('a waiter', p_waiter);
+end $$;
+
+-- Return a run to start; what is left out is null. It is inlined, so that it costs what the row
+-- does. Called by all that start runs.
+create or replace function holdfast._new_start(
+    run_id uuid, name text, input json, version int default null, key text default null,
+    queue text default null, priority int default null, visible_at timestamptz default null,
+    timeout float8 default null, retention float8 default null, tags json default null,
+    headers json default null, parent_run_id uuid default null, parent_key text default null,
+    parent_close text default null, waiter text default null, rules json default null
+) returns holdfast._start
+language sql immutable parallel safe
+return row(run_id, name, input, version, key, queue, priority, visible_at, timeout, retention, tags,
+    headers, parent_run_id, parent_key, parent_close, waiter, rules, null, null)::holdfast._start;
+
+-- Return runs to start, in the order of arrays, which are those of start_runs. Refuse values that
+-- _is_start does not allow. Most runs of a call have the names of the first one, which are checked
+-- once. Called by start_runs and start_flows.
+create or replace function holdfast._starts(
+    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
+    p_keys text[], p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
+    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[], p_waiters text[],
+    p_rules json[] default null
+) returns holdfast._start[]
+language plpgsql stable
+as $$
 declare
-    v_run record;
+    v_starts holdfast._start[];
     v_name text := case when holdfast._is_workflow(p_names[1]) then p_names[1] end;
     v_queue text := case when holdfast._is_name(p_queues[1]) then p_queues[1] end;
 begin
-    if num_nonnulls(p_versions, p_keys, p_start_ats, p_delays, p_timeouts, p_tags, p_headers,
-        p_waiters) = 0 and holdfast._are_plain_starts(
-        p_run_ids, p_names, p_inputs, p_queues, p_priorities, p_retentions)
-    then
-        return true;
-    end if;
     perform holdfast._check_given('the run ids', p_run_ids is not null);
-    select u.* into v_run from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
-        p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
-        p_waiters)
-        as u (run_id, name, input, version, key, queue, priority, start_at, delay, timeout,
-            retention, tags, headers, waiter)
-    where (u.name = v_name or holdfast._is_workflow(u.name)) is not true
-        or (u.queue is null or u.queue = v_queue or holdfast._is_name(u.queue)) is not true
-        or not holdfast._are_start_values(u.run_id, u.input, u.version, u.key, u.priority,
-            u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter)
-    limit 1;
-    if found then
-        perform holdfast._check_given('a run id', v_run.run_id is not null);
-        perform holdfast._check_name('a workflow', v_run.name);
-        perform holdfast._check_name('a queue', coalesce(v_run.queue, 'default'));
-        perform holdfast._check_json('the input', coalesce(v_run.input, 'null'));
-        perform holdfast._check_version(v_run.version);
-        perform holdfast._check_id('a key', v_run.key);
-        perform holdfast._check_priority(v_run.priority);
-        perform holdfast._check_moment('a start', v_run.start_at);
-        perform holdfast._check_seconds('a delay', v_run.delay);
-        perform holdfast._check_seconds('a timeout', v_run.timeout);
-        perform holdfast._check_seconds('a retention', v_run.retention);
-        perform holdfast._check_labels(v_run.tags);
-        perform holdfast._check_texts('headers', 'object', v_run.headers);
-        perform holdfast._check_id('a waiter', v_run.waiter);
+    v_starts := array(
+        select case when (u.name = v_name or holdfast._is_workflow(u.name))
+                and (u.queue is null or u.queue = v_queue or holdfast._is_name(u.queue))
+                and holdfast._are_start_values(u.run_id, u.input, u.version, u.key, u.priority,
+                    u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter)
+            then holdfast._new_start(u.run_id, u.name, u.input, u.version, u.key, u.queue,
+                u.priority, coalesce(holdfast._moment(u.start_at),
+                    p_now + coalesce(u.delay, 0) * interval '1 second'),
+                u.timeout, u.retention, u.tags, u.headers, waiter => u.waiter, rules => u.rules)
+            end
+        from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues, p_priorities,
+            p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers, p_waiters, p_rules)
+            with ordinality as u (run_id, name, input, version, key, queue, priority, start_at,
+                delay, timeout, retention, tags, headers, waiter, rules, place)
+        order by u.place);
+    if num_nulls(variadic v_starts) > 0 then
+        perform holdfast._check_start(p_run_ids[p], p_names[p], p_inputs[p], p_versions[p],
+            p_keys[p], p_queues[p], p_priorities[p], p_start_ats[p], p_delays[p], p_timeouts[p],
+            p_retentions[p], p_tags[p], p_headers[p], p_waiters[p])
+        from generate_subscripts(v_starts, 1) as p where v_starts[p] is null;
     end if;
-    return false;
+    return v_starts;
 end $$;

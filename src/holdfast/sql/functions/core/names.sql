@@ -42,7 +42,7 @@ as $$
 $$;
 
 -- Refuse ids under which runs of other workflows stand: to the caller they would look like the runs
--- that were asked for. Locks nothing. Called by start_one, start_runs and start_flows.
+-- that were asked for. Locks nothing. Called by start_one, _start_all and start_flows.
 create or replace function holdfast._check_workflows(p_run_ids uuid[], p_names text[])
 returns void
 language plpgsql stable

@@ -60,10 +60,9 @@ begin
         if not holdfast._is_start(p_run_id, p_name, p_input, p_version, p_key, p_queue, p_priority,
             p_start_at, p_delay, p_timeout, p_retention, p_tags, p_headers, p_waiter)
         then
-            perform holdfast._check_starts(array[p_run_id], array[p_name], array[p_input],
-                array[p_version], array[p_key], array[p_queue], array[p_priority],
-                array[p_start_at], array[p_delay], array[p_timeout], array[p_retention],
-                array[p_tags], array[p_headers], array[p_waiter]);
+            perform holdfast._check_start(p_run_id, p_name, p_input, p_version, p_key, p_queue,
+                p_priority, p_start_at, p_delay, p_timeout, p_retention, p_tags, p_headers,
+                p_waiter);
         end if;
         v_visible_at := coalesce(holdfast._moment(p_start_at),
             v_now + coalesce(p_delay, 0) * interval '1 second');
@@ -98,9 +97,9 @@ begin
         then
             select s.run_id, s.created, s.status, s.refused, holdfast._micros(s.until), s.notices
             into run_id, created, status, refused, refused_until, v_notices
-            from holdfast._start_ruled(v_now, run_id, p_name, p_input, p_version,
-                p_key, p_queue, p_priority, v_visible_at, p_timeout, p_retention, p_tags,
-                p_headers, p_rules) as s;
+            from holdfast._start_ruled(v_now, holdfast._new_start(run_id, p_name, p_input,
+                p_version, p_key, p_queue, p_priority, v_visible_at, p_timeout, p_retention,
+                p_tags, p_headers, rules => p_rules)) as s;
             if refused is not null then
                 if not p_outcomes then
                     perform holdfast._refuse_start(p_name, refused, run_id, refused_until);
@@ -187,8 +186,7 @@ set enable_nestloop = off
 as $$
 declare
     v_now timestamptz := holdfast.now();
-    v_plain boolean;
-    v_created uuid[];
+    v_starts holdfast._start[];
 begin
     if cardinality(p_run_ids) = 1 and cardinality(p_names) = 1 then
         return query
@@ -198,62 +196,76 @@ begin
             p_outcomes);
         return;
     end if;
-    v_plain := holdfast._check_starts(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
-        p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
-        p_waiters);
-    if p_rules is not null or exists (
-        select from holdfast.start_rules r where r.name = any (p_names))
-    then
-        return query
-        select * from holdfast._start_each(p_run_ids, p_names, p_inputs, p_versions, p_keys,
-            p_queues, p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags,
-            p_headers, p_waiters, p_rules, p_outcomes);
-        return;
-    end if;
-    if (v_plain and cardinality(p_run_ids) = all (array[cardinality(p_queues),
-        cardinality(p_priorities), cardinality(p_retentions)])) is true
+    if num_nonnulls(p_versions, p_keys, p_start_ats, p_delays, p_timeouts, p_tags, p_headers,
+            p_waiters, p_rules) = 0
+        and (cardinality(p_run_ids) = all (array[cardinality(p_queues), cardinality(p_priorities),
+            cardinality(p_retentions)])) is true
+        and holdfast._are_plain_starts(
+            p_run_ids, p_names, p_inputs, p_queues, p_priorities, p_retentions)
         and holdfast._start_plain_runs(
             v_now, p_run_ids, p_names[1], p_inputs, p_queues[1], p_priorities, p_retentions)
     then
-        v_created := p_run_ids;
-    else
-        v_created := holdfast._start_runs(v_now, p_run_ids, p_names, p_inputs, p_versions, p_keys,
-            p_queues, p_priorities,
-            case when num_nulls(p_start_ats, p_delays) = 2
-                then array_fill(v_now, array[cardinality(p_run_ids)])
-                else array(
-                    select coalesce(holdfast._moment(u.start_at),
-                        v_now + coalesce(u.delay, 0) * interval '1 second')
-                    from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
-                        as u (run_id, start_at, delay, place)
-                    order by u.place) end,
-            p_timeouts, p_retentions, p_tags, p_headers);
-    end if;
-    if p_waiters is not null then
-        perform holdfast._register_waiters(p_run_ids, p_waiters);
-    end if;
-    if cardinality(v_created) = cardinality(p_run_ids) then
         return query
         select u.run_id, true, 'running'::text, false, null::text, null::bigint
         from unnest(p_run_ids) as u (run_id);
         return;
     end if;
-    perform holdfast._check_workflows(p_run_ids, p_names);
+    v_starts := holdfast._starts(v_now, p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
+        p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
+        p_waiters, p_rules);
+    return query
+    select * from holdfast._start_all(v_now, v_starts, p_outcomes);
+end $$;
+
+-- Start runs, as start_runs does, of values that are allowed.
+-- Locks: as start_runs. Called by start_runs and _start_subscribed.
+create or replace function holdfast._start_all(
+    p_now timestamptz, p_starts holdfast._start[], p_outcomes boolean
+) returns table (run_id uuid, created boolean, status text, told boolean, refused text,
+    refused_until bigint)
+language plpgsql
+as $$
+declare
+    v_asked record;
+    v_created uuid[];
+begin
+    select array_agg(u.run_id) as run_ids, array_agg(u.name) as names,
+        array_agg(u.waiter) as waiters, count(u.rules) as rules
+    into v_asked
+    from unnest(p_starts) as u;
+    if v_asked.rules > 0 or exists (
+        select from holdfast.start_rules r where r.name = any (v_asked.names))
+    then
+        return query
+        select * from holdfast._start_each(p_starts, p_outcomes);
+        return;
+    end if;
+    v_created := holdfast._start_runs(p_now, p_starts);
+    if num_nonnulls(variadic v_asked.waiters) > 0 then
+        perform holdfast._register_waiters(v_asked.run_ids, v_asked.waiters);
+    end if;
+    if cardinality(v_created) = cardinality(p_starts) then
+        return query
+        select u.run_id, true, 'running'::text, false, null::text, null::bigint
+        from unnest(v_asked.run_ids) as u (run_id);
+        return;
+    end if;
+    perform holdfast._check_workflows(v_asked.run_ids, v_asked.names);
     return query
     select u.run_id,
         u.run_id = any (v_created)
-            and row_number() over (partition by u.run_id order by u.ord) = 1,
+            and row_number() over (partition by u.run_id order by u.place) = 1,
         r.status, false, null::text, null::bigint
-    from unnest(p_run_ids) with ordinality as u (run_id, ord)
+    from unnest(v_asked.run_ids) with ordinality as u (run_id, place)
     cross join lateral (
         select r.status from holdfast.runs r where r.run_id = u.run_id limit 1
     ) as r
-    order by u.ord;
+    order by u.place;
 end $$;
 
 -- Start runs of one workflow with no options but these. Returns false, and starts nothing, if an id
--- exists, or if there are builds or limits. No id is looked up first: for two runs that costs more
--- than the subtransaction, which undoes the inserts if one exists.
+-- exists, or if there are builds, limits, or rules of the workflow. No id is looked up first: for
+-- two runs that costs more than the subtransaction, which undoes the inserts if one exists.
 -- Locks: the ids, in order. Called by start_runs.
 create or replace function holdfast._start_plain_runs(
     p_now timestamptz, p_run_ids uuid[], p_name text, p_inputs json[], p_queue text,
@@ -262,7 +274,9 @@ create or replace function holdfast._start_plain_runs(
 language plpgsql
 as $$
 begin
-    if exists (select from holdfast.builds) or exists (select from holdfast.limits) then
+    if exists (select from holdfast.builds) or exists (select from holdfast.limits)
+        or exists (select from holdfast.start_rules r where r.name = p_name)
+    then
         return false;
     end if;
     begin
@@ -288,36 +302,25 @@ begin
     return true;
 end $$;
 
--- Start many runs, top ones or children: the arrays are those of start_runs, with moments, and of
--- parents. A run with a moment of 'infinity' waits for what p_awaiting says. Returns the ids that
--- were new, in no order. The others exist until the transaction ends.
--- Locks: the ids, in order; runs that exist, so that they are not deleted. Called by start_runs,
+-- Start many runs, top ones or children. Returns the ids that were new, in no order. The others
+-- exist until the transaction ends.
+-- Locks: the ids, in order; runs that exist, so that they are not deleted. Called by _start_all,
 -- _start_ruled, _start_children, _start_child_steps and _start_ticks.
-create or replace function holdfast._start_runs(
-    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
-    p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],
-    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
-    p_parents uuid[] default null, p_parent_keys text[] default null,
-    p_parent_closes text[] default null, p_singleton_keys text[] default null,
-    p_awaiting text[] default null
-) returns uuid[]
+create or replace function holdfast._start_runs(p_now timestamptz, p_starts holdfast._start[])
+returns uuid[]
 language plpgsql
 set enable_nestloop = off
 as $$
 declare
     v_created uuid[];
-    v_all_given boolean := cardinality(p_names) = all (array[
-        cardinality(p_queues), cardinality(p_priorities), cardinality(p_retentions)])
-        and num_nulls(variadic p_queues) + num_nulls(variadic p_priorities)
-            + num_nulls(variadic p_retentions) = 0;
+    v_run_ids uuid[];
+    v_tags json[];
 begin
     with declared as materialized (  -- once for each name: a call for each run would take longest
         select n.name, d.*
         from (
-            select distinct u.name
-            from unnest(p_names, p_queues, p_priorities, p_retentions)
-                as u (name, queue, priority, retention)
-            where v_all_given is not true and num_nulls(u.queue, u.priority, u.retention) > 0
+            select distinct u.name from unnest(p_starts) as u
+            where num_nulls(u.queue, u.priority, u.retention) > 0
         ) as n
         cross join lateral holdfast._with_declared(n.name, null, null, null, null) as d
     ), asked as materialized (  -- an id that was given twice is that of its first
@@ -331,14 +334,9 @@ begin
             u.parent_key, u.parent_close, u.singleton_key, u.awaiting,
             case when exists (select from holdfast.builds) then holdfast._build_of_start(
                 u.run_id, u.name, coalesce(u.version, 1), u.parent_run_id) end as build
-        from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues, p_priorities,
-            p_visible_ats, p_timeouts, p_retentions, p_tags, p_headers,
-            p_parents, p_parent_keys, p_parent_closes, p_singleton_keys, p_awaiting)
-            with ordinality as u (run_id, name, input, version, key, queue, priority, visible_at,
-                timeout, retention, tags, headers, parent_run_id, parent_key, parent_close,
-                singleton_key, awaiting, place)
+        from unnest(p_starts) with ordinality as u
         left join declared d on d.name = u.name
-        order by u.run_id, u.place
+        order by u.run_id, u.ordinality
     ), started as (
         insert into holdfast.runs (run_id, name, version, key, queue, priority, input, tags,
             headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close,
@@ -370,15 +368,16 @@ begin
                     a.queue, a.name || '@' || a.version, '', 0, a.input) end as keys
         ) as l
     )
-    select coalesce(array_agg(s.run_id), '{}') into v_created from started s;
-    if p_tags is not null then
-        perform holdfast._add_attributes(v_created, p_run_ids, p_tags);
+    select (select coalesce(array_agg(s.run_id), '{}') from started s), array_agg(a.run_id),
+        array_agg(a.tags)
+    into v_created, v_run_ids, v_tags
+    from asked a;
+    if num_nonnulls(variadic v_tags) > 0 then
+        perform holdfast._add_attributes(v_created, v_run_ids, v_tags);
     end if;
-    if cardinality(v_created) < cardinality(p_run_ids) and not holdfast._hold_runs(p_run_ids) then
+    if cardinality(v_created) < cardinality(p_starts) and not holdfast._hold_runs(v_run_ids) then
         -- One of the others was deleted meanwhile: its retention is over.
-        return v_created || holdfast._start_runs(p_now, p_run_ids, p_names, p_inputs, p_versions,
-            p_keys, p_queues, p_priorities, p_visible_ats, p_timeouts, p_retentions, p_tags,
-            p_headers, p_parents, p_parent_keys, p_parent_closes, p_singleton_keys, p_awaiting);
+        return v_created || holdfast._start_runs(p_now, p_starts);
     end if;
     return v_created;
 end $$;

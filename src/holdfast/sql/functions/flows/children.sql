@@ -7,56 +7,33 @@
 -- Locks: the flows' starts, shared; ids of runs, in order; expects the turn rows of the parents
 -- locked; events. Called by _start_children.
 create or replace function holdfast._start_child_flows(
-    p_now timestamptz, p_run_ids uuid[], p_names text[], p_versions int[], p_inputs json[],
-    p_keys text[], p_queues text[], p_priorities int[], p_timeouts float8[],
-    p_retentions float8[], p_tags json[], p_headers json[], p_parents uuid[],
-    p_parent_keys text[], p_closes text[], out created uuid[], out notices text[]
+    p_now timestamptz, p_starts holdfast._start[], out created uuid[], out notices text[]
 )
 language plpgsql
 as $$
 declare
-    v_shapes text[] := array(
-        select u.name || '@' || u.version
-        from unnest(p_names, p_versions) with ordinality as u (name, version, place)
-        order by u.place);
-    v_refused record;
-    v_places int[] := '{}';
-    v_new record;
+    v_each record;
+    v_starts holdfast._start[];
     v_begun text[];
 begin
-    perform holdfast._lock_starts(v_shapes);
-    for v_refused in
-        select r.* from holdfast._judge_starts(p_names, v_shapes, p_inputs) as r
-        where r.kind is not null order by p_parents[r.place], r.place
+    perform holdfast._lock_starts(p_starts);
+    for v_each in
+        select r.start, r.kind, r.message from holdfast._judge_starts(p_starts) as r
+        order by (r.start).parent_run_id, r.place
     loop
-        v_places := v_places || v_refused.place;
-        if not holdfast._has_run(p_run_ids[v_refused.place]) then
-            notices := notices || holdfast._refuse_child(p_now, p_parents[v_refused.place],
-                p_parent_keys[v_refused.place], p_run_ids[v_refused.place], v_refused.kind,
-                v_refused.message);
+        if v_each.kind is null then
+            v_starts := v_starts || v_each.start;
+        elsif not holdfast._has_run((v_each.start).run_id) then
+            notices := notices || holdfast._refuse_child(p_now, (v_each.start).parent_run_id,
+                (v_each.start).parent_key, (v_each.start).run_id, v_each.kind, v_each.message);
         end if;
     end loop;
     created := '{}';
-    if cardinality(v_places) = cardinality(p_run_ids) then
-        return;
+    if v_starts is not null then
+        select s.created, s.notices into created, v_begun
+        from holdfast._start_flows(p_now, v_starts) as s;
+        notices := notices || v_begun;
     end if;
-    select array_agg(u.run_id) as run_ids, array_agg(u.shape) as shapes,
-        array_agg(u.input) as inputs, array_agg(u.key) as keys, array_agg(u.queue) as queues,
-        array_agg(u.priority) as priorities, array_agg(u.timeout) as timeouts,
-        array_agg(u.retention) as retentions, array_agg(u.tags) as tags,
-        array_agg(u.headers) as headers, array_agg(u.parent) as parents,
-        array_agg(u.parent_key) as parent_keys, array_agg(u.close) as closes
-    into v_new
-    from unnest(p_run_ids, v_shapes, p_inputs, p_keys, p_queues, p_priorities, p_timeouts,
-        p_retentions, p_tags, p_headers, p_parents, p_parent_keys, p_closes) with ordinality
-        as u (run_id, shape, input, key, queue, priority, timeout, retention, tags, headers,
-            parent, parent_key, close, place)
-    where u.place <> all (v_places);
-    select s.created, s.notices into created, v_begun
-    from holdfast._start_flows(p_now, v_new.run_ids, v_new.shapes, v_new.inputs, v_new.keys,
-        v_new.queues, v_new.priorities, v_new.timeouts, v_new.retentions, v_new.tags,
-        v_new.headers, v_new.parents, v_new.parent_keys, v_new.closes) as s;
-    notices := notices || v_begun;
 end $$;
 
 -- Return those of some runs that are runs of flows and have not ended. Locks nothing. Called by
@@ -119,27 +96,18 @@ declare
 begin
     p_tasks := holdfast._hold_paused(p_tasks);
     for v_new in
-        select c.runs_kind, array_agg(c.run_id) as run_ids, array_agg(c.runs) as handlers,
-            array_agg(split_part(c.runs, '@', 1)) as names,
-            array_agg(split_part(c.runs, '@', 2)::int) as versions,
-            array_agg(c.input) as inputs, array_agg(c.queue) as queues,
-            array_agg(c.priority) as priorities, array_agg(c.timeout) as timeouts,
-            array_agg(c.retention) as retentions, array_agg(c.headers) as headers,
-            array_agg(c.parent) as parents, array_agg(c.key) as keys,
-            array_agg(c.delay) as delays,
-            array_agg(p_now + c.delay * interval '1 second') as visible_ats,
-            array_fill('cancel'::text, array[count(*)::int]) as closes
+        select c.runs_kind, array_agg(c.start) as starts
         from (
-            select holdfast._step_run_id(t.run_id, t.key, t.attempts, r.created_at) as run_id,
-                s.runs, s.runs_kind, t.queue, t.priority::int as priority, r.headers,
-                coalesce(t.payload, holdfast._child_input(t.run_id, t.handler, s.step_slug))
-                    as input,
-                s.opt_timeout::float8 as timeout,
-                extract(epoch from r.retention)::float8 as retention, t.run_id as parent, t.key,
-                greatest(0, extract(epoch from greatest(m.began_at, r.due_at) - p_now)::float8
-                    + case t.attempts when 1 then coalesce(s.opt_start_delay, 0)
-                        else holdfast._step_pause(o.base_delay, t.attempts - 1, o.jitter) end)
-                    as delay
+            select s.runs_kind, holdfast._new_start(
+                holdfast._step_run_id(t.run_id, t.key, t.attempts, r.created_at),
+                split_part(s.runs, '@', 1),
+                coalesce(t.payload, holdfast._child_input(t.run_id, t.handler, s.step_slug)),
+                split_part(s.runs, '@', 2)::int, null, t.queue, t.priority::int,
+                greatest(p_now, greatest(m.began_at, r.due_at) + interval '1 second'
+                    * case t.attempts when 1 then coalesce(s.opt_start_delay, 0)
+                        else holdfast._step_pause(o.base_delay, t.attempts - 1, o.jitter) end),
+                s.opt_timeout::float8, extract(epoch from r.retention)::float8, null, r.headers,
+                t.run_id, t.key, 'cancel') as start
             from unnest(p_tasks) as u
             cross join lateral (
                 select t.run_id, t.key, t.handler, t.attempts, t.queue, t.priority, t.payload,
@@ -169,54 +137,47 @@ begin
         ) as c
         group by c.runs_kind order by c.runs_kind desc
     loop
-        update holdfast.tasks t set started_at = u.at  -- a step begins when its run does
-        from unnest(v_new.parents, v_new.keys, v_new.visible_ats, v_new.delays)
-            as u (run_id, key, at, delay)
-        where t.run_id = u.run_id and t.key = u.key and u.delay > 0 and t.attempts = 1
-            and strpos(t.key, ':') = 0;
+        update holdfast.tasks t set started_at = u.visible_at  -- a step begins when its run does
+        from unnest(v_new.starts) as u
+        where t.run_id = u.parent_run_id and t.key = u.parent_key and u.visible_at > p_now
+            and t.attempts = 1 and strpos(t.key, ':') = 0;
         perform holdfast._use_payloads(u.run_id, array[u.input])
-        from unnest(v_new.run_ids, v_new.inputs) as u (run_id, input)
+        from unnest(v_new.starts) as u
         where holdfast._refers(u.input);
         if v_new.runs_kind = 'workflow' and exists (
-            select from holdfast.start_rules r where r.name = any (v_new.names))
+            select from unnest(v_new.starts) as u
+            where exists (select from holdfast.start_rules r where r.name = u.name))
         then
-            v_notices := v_notices || holdfast._start_ruled_steps(p_now, v_new.run_ids,
-                v_new.names, v_new.inputs, v_new.versions, v_new.queues, v_new.priorities,
-                v_new.visible_ats, v_new.timeouts, v_new.retentions, v_new.headers,
-                v_new.parents, v_new.keys);
+            v_notices := v_notices || holdfast._start_ruled_steps(p_now, v_new.starts);
             continue;
         elsif v_new.runs_kind = 'workflow' then
-            perform holdfast._start_runs(p_now, v_new.run_ids, v_new.names, v_new.inputs,
-                v_new.versions, null, v_new.queues, v_new.priorities, v_new.visible_ats,
-                v_new.timeouts, v_new.retentions, null, v_new.headers, v_new.parents, v_new.keys,
-                v_new.closes);
-            select v_notices || array_agg(distinct array['starts', q.queue]) into v_notices
-            from unnest(v_new.queues) as q (queue);
+            perform holdfast._start_runs(p_now, v_new.starts);
+            select v_notices || array_agg(distinct array['starts', u.queue]) into v_notices
+            from unnest(v_new.starts) as u;
             continue;
         end if;
-        perform holdfast._lock_starts(v_new.handlers);
-        for v_begun in
-            select u.kind is null as is_good, array_agg(u.place order by u.place) as places,
-                array_agg(json_build_object('kind', 'holdfast.errors.' || u.kind,
-                    'message', u.message) order by u.place) as errors
-            from rows from (unnest(v_new.parents, v_new.keys), holdfast._judge_starts(
-                v_new.names, v_new.handlers, v_new.inputs))
-                as u (parent, key, place, kind, message)
-            cross join lateral (  -- a start that a rule refused may have ended the flow's run
-                select from holdfast.tasks t where t.run_id = u.parent and t.key = u.key limit 1
-            ) as t
-            group by u.kind is null order by u.kind is null desc
-        loop
-            v_notices := v_notices || case when v_begun.is_good
-                then holdfast._start_step_flows(p_now, v_begun.places, v_new.run_ids,
-                    v_new.handlers, v_new.inputs, v_new.queues, v_new.priorities,
-                    v_new.timeouts, v_new.retentions, v_new.headers, v_new.parents, v_new.keys,
-                    v_new.delays)
-                else holdfast._end_child_steps(p_now,
-                    array(select v_new.parents[p] from unnest(v_begun.places) as p),
-                    array(select v_new.keys[p] from unnest(v_begun.places) as p),
-                    null, v_begun.errors, false) end;
-        end loop;
+        perform holdfast._lock_starts(v_new.starts);
+        select array_agg(r.start order by r.place) filter (where r.kind is null) as starts,
+            array_agg((r.start).parent_run_id order by r.place) filter (where r.kind is not null)
+                as parents,
+            array_agg((r.start).parent_key order by r.place) filter (where r.kind is not null)
+                as keys,
+            array_agg(json_build_object('kind', 'holdfast.errors.' || r.kind,
+                'message', r.message) order by r.place) filter (where r.kind is not null) as errors
+        into v_begun
+        from holdfast._judge_starts(v_new.starts) as r
+        cross join lateral (  -- a start that a rule refused may have ended the flow's run
+            select from holdfast.tasks t
+            where t.run_id = (r.start).parent_run_id and t.key = (r.start).parent_key limit 1
+        ) as t;
+        if v_begun.starts is not null then
+            select v_notices || s.notices into v_notices
+            from holdfast._start_flows(p_now, v_begun.starts) as s;
+        end if;
+        if v_begun.parents is not null then
+            v_notices := v_notices || holdfast._end_child_steps(
+                p_now, v_begun.parents, v_begun.keys, null, v_begun.errors, false);
+        end if;
     end loop;
     return v_notices;
 end $$;
@@ -230,32 +191,6 @@ create or replace function holdfast._step_run_id(
 language sql immutable
 return holdfast.keyed_run_id(
     p_run_id::text, format('%s#%s@%s', p_key, p_attempt, holdfast._micros(p_created_at)));
-
--- Start those runs of flows that have these places in the other arrays. Returns (topic, payload)
--- notices. Locks: as _start_flows. Called by _start_child_steps.
-create or replace function holdfast._start_step_flows(
-    p_now timestamptz, p_places bigint[], p_run_ids uuid[], p_shapes text[], p_inputs json[],
-    p_queues text[], p_priorities int[], p_timeouts float8[], p_retentions float8[],
-    p_headers json[], p_parents uuid[], p_keys text[], p_delays float8[]
-) returns text[]
-language plpgsql
-as $$
-begin
-    return s.notices
-    from (
-        select array_agg(p_run_ids[p]) as run_ids, array_agg(p_shapes[p]) as shapes,
-            array_agg(p_inputs[p]) as inputs, array_agg(p_queues[p]) as queues,
-            array_agg(p_priorities[p]) as priorities, array_agg(p_timeouts[p]) as timeouts,
-            array_agg(p_retentions[p]) as retentions, array_agg(p_headers[p]) as headers,
-            array_agg(p_parents[p]) as parents, array_agg(p_keys[p]) as keys,
-            array_agg(p_delays[p]) as delays,
-            array_fill('cancel'::text, array[count(*)::int]) as closes
-        from unnest(p_places) as p
-    ) as n
-    cross join lateral holdfast._start_flows(p_now, n.run_ids, n.shapes, n.inputs, null, n.queues,
-        n.priorities, n.timeouts, n.retentions, null, n.headers, n.parents, n.keys, n.closes,
-        p_delays => case when 0 < any (n.delays) then n.delays end) as s;
-end $$;
 
 -- Return what a run that is a step is given: the output of what the step depends on, null if that
 -- was skipped; without a dependency the input of the flow's run. Called by _start_child_steps.

@@ -69,8 +69,8 @@ declare
         where x.handler = p_handler and x.replaced_at > p_origin.created_at);
     v_again text[];
 begin
-    perform holdfast._check_shapes(
-        array[p_handler], array[p_handler], array[v_input]);  -- it may have been replaced
+    perform holdfast._check_shapes(array[holdfast._new_start(p_run_id, split_part(p_handler,
+        '@', 1), v_input, split_part(p_handler, '@', 2)::int)]);  -- it may have been replaced
     perform holdfast._seal_shapes(array[p_handler]);
     v_again := holdfast._steps_again(p_origin.run_id, p_handler, v_is_kept, p_from, v_given);
     outcome := holdfast._start_successor(p_origin, p_handler, p_run_id, v_input);

@@ -18,8 +18,8 @@ declare
 begin
     select r.* into v_run from holdfast.runs r where r.run_id = p_run_id;
     v_shape := v_run.name || '@' || v_run.version;
-    perform holdfast._lock_starts(array[v_shape]);
-    perform holdfast._check_shapes(array[v_shape], array[v_shape], array[v_run.input]);
+    perform holdfast._check_shapes(holdfast._lock_starts(array[
+        holdfast._new_start(p_run_id, v_run.name, v_run.input, v_run.version)]));
     perform holdfast._lock_flows(array[p_run_id]);  -- it may end at once
     update holdfast.tasks t
     set kind = 'flow', worker = null, sticky_worker = null, visible_at = 'infinity', attempts = 0

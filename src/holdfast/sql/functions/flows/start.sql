@@ -30,7 +30,7 @@ as $$
 #variable_conflict use_column
 declare
     v_now timestamptz := holdfast.now();
-    v_shapes text[];
+    v_starts holdfast._start[];
     v_created uuid[];
 begin
     if num_nonnulls(p_timeouts, p_tags, p_headers, p_start_ats, p_delays) = 0
@@ -51,35 +51,26 @@ begin
             return next;
             return;
         end if;
-    elsif greatest(cardinality(p_run_ids), cardinality(p_flows), cardinality(p_inputs),
-        cardinality(p_keys), cardinality(p_queues), cardinality(p_priorities),
-        cardinality(p_timeouts), cardinality(p_retentions), cardinality(p_tags),
-        cardinality(p_headers), cardinality(p_waiters), cardinality(p_start_ats),
-        cardinality(p_delays)) > 1 or not holdfast._is_start(p_run_ids[1],
-        split_part(p_flows[1], '@', 1), p_inputs[1], null, p_keys[1], p_queues[1], p_priorities[1],
-        p_start_ats[1], p_delays[1], p_timeouts[1], p_retentions[1], p_tags[1], p_headers[1],
-        p_waiters[1])
-    then  -- it says which value is refused, and takes many runs at once
-        perform holdfast._check_starts(p_run_ids, array(
-                select split_part(u.flow, '@', 1)
-                from unnest(p_flows) with ordinality as u (flow, place)
-                order by u.place),
-            p_inputs, null, p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts,
-            p_retentions, p_tags, p_headers, p_waiters);
     end if;
-    v_shapes := holdfast._lock_starts(p_flows);
-    perform holdfast._check_shapes(p_flows, v_shapes, p_inputs);
+    v_starts := holdfast._lock_starts(holdfast._starts(v_now, p_run_ids,
+        array(
+            select regexp_replace(u.flow, '@[0-9]{1,9}$', '')
+            from unnest(p_flows) with ordinality as u (flow, place) order by u.place),
+        p_inputs,
+        array(
+            select substring(u.flow from '@([0-9]{1,9})$')::int
+            from unnest(p_flows) with ordinality as u (flow, place) order by u.place),
+        p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags,
+        p_headers, p_waiters));
+    perform holdfast._check_shapes(v_starts);
     select s.created, s.notices into v_created, notices
-    from holdfast._start_flows(v_now, p_run_ids, v_shapes, p_inputs, p_keys, p_queues,
-        p_priorities, p_timeouts, p_retentions, p_tags, p_headers,
-        p_start_ats => p_start_ats, p_delays => p_delays) as s;
+    from holdfast._start_flows(v_now, v_starts) as s;
     if p_waiters is not null then
         perform holdfast._register_waiters(p_run_ids, p_waiters);
     end if;
-    if cardinality(v_created) < cardinality(p_run_ids) then
-        perform holdfast._check_workflows(p_run_ids, array(
-            select regexp_replace(u.shape, '@[0-9]+$', '')
-            from unnest(v_shapes) with ordinality as u (shape, place) order by u.place));
+    if cardinality(v_created) < cardinality(v_starts) then
+        perform holdfast._check_workflows(array_agg(u.run_id), array_agg(u.name))
+        from unnest(v_starts) as u;
     end if;
     notices := case when cardinality(p_run_ids) = 1 then holdfast._tell(p_tell, notices)
         else holdfast._as_work(notices) end;
@@ -95,42 +86,36 @@ begin
 end $$;
 
 -- Move the steps of new runs to the moments from which these may run; runs that are steps of theirs
--- have them already. The other arrays are those of start_flows. Locks: expects the runs to be new.
--- Called by _start_flows.
+-- have them already. Locks: expects the runs to be new. Called by _start_flows.
 create or replace function holdfast._start_later(
-    p_now timestamptz, p_created uuid[], p_run_ids uuid[], p_start_ats bigint[],
-    p_delays float8[]
+    p_now timestamptz, p_created uuid[], p_starts holdfast._start[]
 ) returns void
 language plpgsql
 as $$
 begin
     update holdfast.tasks t
-    set visible_at = t.visible_at + l.delay
+    set visible_at = t.visible_at + (l.visible_at - p_now)
     from (
-        select distinct on (u.run_id) u.run_id, coalesce(holdfast._moment(u.start_at) - p_now,
-            u.delay * interval '1 second') as delay
-        from unnest(p_run_ids, p_start_ats, p_delays) with ordinality
-            as u (run_id, start_at, delay, place)
+        select distinct on (u.run_id) u.run_id, u.visible_at
+        from unnest(p_starts) with ordinality as u
         where u.run_id = any (p_created)
-        order by u.run_id, u.place
+        order by u.run_id, u.ordinality
     ) as l
     cross join lateral (
         select k.ctid, k.kind from holdfast.tasks k where k.run_id = l.run_id offset 0
     ) as k
-    where l.delay is not null and t.ctid = k.ctid and k.kind = 'step';
+    where l.visible_at <> p_now and t.ctid = k.ctid and k.kind = 'step';
 end $$;
 
 -- Refuse starts of flows that do not exist (HF003), and inputs over which a root step cannot map
 -- (22023). Locks nothing. Called by start_flows, _continue_flow and run_as_flow.
-create or replace function holdfast._check_shapes(
-    p_flows text[], p_shapes text[], p_inputs json[]
-) returns void
+create or replace function holdfast._check_shapes(p_starts holdfast._start[]) returns void
 language plpgsql stable
 as $$
 declare
     v_refused record;
 begin
-    select r.* into v_refused from holdfast._judge_starts(p_flows, p_shapes, p_inputs) as r
+    select r.* into v_refused from holdfast._judge_starts(p_starts) as r
     where r.kind is not null order by r.place limit 1;
     if v_refused.kind = 'UnknownFlow' then
         raise sqlstate 'HF003' using message = v_refused.message;
@@ -153,103 +138,109 @@ begin
         for update skip locked);
 end $$;
 
--- Lock the starts of flows, which are slug@version, or a slug alone for the newest shape, and
--- return their shapes, as slug@version. Of a flow without a shape it is null.
+-- Lock the starts of flows, and return them with the names and versions of their shapes: those
+-- without a version have the newest shape. Of a flow without a shape the version stays null.
 -- Locks: the flows' starts, shared, by name. Called by start_flows, _start_child_flows,
 -- _start_child_steps, run_as_flow, _lock_flow_starts and _start_tick_flows.
-create or replace function holdfast._lock_starts(p_flows text[]) returns text[]
+create or replace function holdfast._lock_starts(p_starts holdfast._start[])
+returns holdfast._start[]
 language plpgsql
 as $$
+declare
+    v_place int;
+    v_shape text;
 begin
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(f.slug))
     from (
-        select distinct case when strpos(n.name, '@') > 0 then split_part(n.name, '@', 1)
-            else holdfast._full_slug(n.name) end as slug
-        from (select distinct u.flow as name from unnest(p_flows) as u (flow)) as n
+        select distinct case when n.is_newest then holdfast._full_slug(n.name) else n.name end
+            as slug
+        from (select distinct u.name, u.version is null as is_newest from unnest(p_starts) as u)
+            as n
         order by 1
     ) as f;
-    return array(
-        select case when strpos(u.flow, '@') > 0 then u.flow
-            else holdfast._newest_shape(u.flow) end
-        from unnest(p_flows) with ordinality as u (flow, place) order by u.place);
+    for v_place in
+        select u.ordinality from unnest(p_starts) with ordinality as u where u.version is null
+    loop
+        v_shape := holdfast._newest_shape(p_starts[v_place].name);
+        if v_shape is not null then
+            p_starts[v_place].name := split_part(v_shape, '@', 1);
+            p_starts[v_place].version := split_part(v_shape, '@', 2)::int;
+        end if;
+    end loop;
+    return p_starts;
 end $$;
 
--- Return for each start, in their order from place 1, why it is refused, nulls if it is not: flows
--- that do not exist, and inputs over which a root step cannot map. Locks nothing. Called by
--- _start_child_flows, _check_shapes, _start_child_steps and _start_tick_flows.
-create or replace function holdfast._judge_starts(
-    p_flows text[], p_shapes text[], p_inputs json[]
-) returns table (place int, kind text, message text)
+-- Return runs of flows to start, in their order from place 1, with why each is refused, nulls if it
+-- is not: flows that do not exist, and inputs over which a root step cannot map. Locks nothing.
+-- Called by _start_child_flows, _check_shapes, _start_child_steps and _start_tick_flows.
+create or replace function holdfast._judge_starts(p_starts holdfast._start[])
+returns table (place int, start holdfast._start, kind text, message text)
 language plpgsql stable
 as $$
 begin
     return query
-    select u.place::int, case when f.handler is null then 'UnknownFlow'
+    select u.ordinality::int, p_starts[u.ordinality], case
+            when f.handler is null then 'UnknownFlow'
             when m.step_slug is not null then 'InvalidInput' end,
         case when f.handler is null then format('flow %s does not exist: start a worker that has '
-                'it, or run `holdfast flows compile`', coalesce(u.shape, u.flow))
+                'it, or run `holdfast flows compile`', concat_ws('@', u.name, u.version))
             when m.step_slug is not null then format('step %s of flow %s maps over the input, '
-                'which must be an array, not %s', m.step_slug, u.flow,
+                'which must be an array, not %s', m.step_slug, u.name,
                 coalesce(json_typeof(u.input), 'null')) end
-    from unnest(p_flows, p_shapes, p_inputs) with ordinality as u (flow, shape, input, place)
+    from unnest(p_starts) with ordinality as u
     left join lateral (
-        select f.handler from holdfast.flows f where f.handler = u.shape limit 1
+        select f.handler from holdfast.flows f where f.handler = u.name || '@' || u.version limit 1
     ) as f on true
     left join lateral (
         select s.step_slug from holdfast.steps s
-        where s.handler = u.shape and s.deps_count = 0 and s.step_type = 'map'
+        where s.handler = f.handler and s.deps_count = 0 and s.step_type = 'map'
             and coalesce(json_typeof(u.input), '') <> 'array'
         order by s.step_index limit 1
     ) as m on true
-    order by u.place;
+    order by u.ordinality;
 end $$;
 
--- Start runs of shapes that exist, top ones or children: the arrays are those of start_flows, and
--- of parents. The shapes have their first run by it: steps that are added come into the next
--- version. No run is older than its shape, though p_now may be: its caller may have waited while
--- the shape was replaced. Returns the ids that were new, in no order, and (topic, payload) notices.
+-- Start runs of shapes that exist, top ones or children. The shapes have their first run by it:
+-- steps that are added come into the next version. No run is older than its shape, though p_now may
+-- be: its caller may have waited while the shape was replaced. Returns the ids that were new, in no
+-- order, and (topic, payload) notices.
 -- Locks: expects the flows' starts locked, and the turn rows of the parents; the shapes if they
 -- have no run yet; the ids, in order; runs that exist, so that they are not deleted. Called by
--- start_flows, _start_child_flows, _start_step_flows and _start_tick_flows.
+-- start_flows, _start_child_flows, _start_child_steps and _start_tick_flows.
 create or replace function holdfast._start_flows(
-    p_now timestamptz, p_run_ids uuid[], p_shapes text[], p_inputs json[], p_keys text[],
-    p_queues text[], p_priorities int[], p_timeouts float8[], p_retentions float8[],
-    p_tags json[], p_headers json[], p_parents uuid[] default null,
-    p_parent_keys text[] default null, p_parent_closes text[] default null,
-    p_start_ats bigint[] default null, p_delays float8[] default null,
-    out created uuid[], out notices text[]
+    p_now timestamptz, p_starts holdfast._start[], out created uuid[], out notices text[]
 )
 language plpgsql
 set enable_hashjoin = off
 set enable_mergejoin = off
 as $$
 declare
+    v_asked record;
     v_roots holdfast._ready_step[];
     v_all_exist boolean := true;
 begin
-    perform holdfast._seal_shapes(p_shapes);
+    select array_agg(u.run_id) as run_ids, array_agg(u.name || '@' || u.version) as shapes,
+        array_agg(u.tags) as tags, bool_or(u.visible_at <> p_now) as are_later
+    into v_asked
+    from unnest(p_starts) as u;
+    perform holdfast._seal_shapes(v_asked.shapes);
     with asked as materialized (
-        select u.*, f.flow_slug, f.version, coalesce(u.queue, f.queue) as run_queue,
+        select u.*, coalesce(u.queue, f.queue) as run_queue,
             greatest(p_now, f.created_at) as created_at, d.priority as run_priority,
-            d.timeout as run_timeout, d.retention as kept, coalesce(holdfast._moment(u.start_at),
-                p_now + coalesce(u.delay, 0) * interval '1 second') as visible_at
-        from unnest(p_run_ids, p_shapes, p_inputs, p_keys, p_queues, p_priorities, p_timeouts,
-            p_retentions, p_tags, p_headers, p_parents, p_parent_keys, p_parent_closes,
-            p_start_ats, p_delays)
-            with ordinality as u (run_id, handler, input, key, queue, priority, timeout, retention,
-                tags, headers, parent_run_id, parent_key, parent_close, start_at, delay, place)
+            d.timeout as run_timeout, d.retention as kept
+        from unnest(p_starts) with ordinality as u
         cross join lateral (
-            select f.flow_slug, f.version, f.queue, f.created_at from holdfast.flows f
-            where f.handler = u.handler limit 1
+            select f.queue, f.created_at from holdfast.flows f
+            where f.handler = u.name || '@' || u.version limit 1
         ) as f
         cross join lateral holdfast._with_declared(
-            f.flow_slug, f.queue, u.priority, u.timeout, u.retention) as d
-        order by u.run_id, u.place
+            u.name, f.queue, u.priority, u.timeout, u.retention) as d
+        order by u.run_id, u.ordinality
     ), started as (
         insert into holdfast.runs (run_id, kind, name, version, key, queue, priority, input, tags,
             headers, retention, deadline_at, created_at, parent_run_id, parent_key, parent_close,
             due_at)
-        select a.run_id, 'flow', a.flow_slug, a.version, a.key, a.run_queue,
+        select a.run_id, 'flow', a.name, a.version, a.key, a.run_queue,
             a.run_priority, coalesce(a.input, 'null'),
             case when a.tags is null then '{}' else holdfast._tags(a.tags) end,
             a.headers, a.kept * interval '1 second',
@@ -281,27 +272,25 @@ begin
         order by r.run_id, r.step_index)
     into created, v_roots
     from roots r;
-    if p_tags is not null then
-        perform holdfast._add_attributes(created, p_run_ids, p_tags);
+    if num_nonnulls(variadic v_asked.tags) > 0 then
+        perform holdfast._add_attributes(created, v_asked.run_ids, v_asked.tags);
     end if;
-    if cardinality(created) < cardinality(p_run_ids) then
-        v_all_exist := holdfast._hold_runs(p_run_ids);
+    if cardinality(created) < cardinality(p_starts) then
+        v_all_exist := holdfast._hold_runs(v_asked.run_ids);
     end if;
 
     if v_roots is not null then
         select a.notices into notices
         from holdfast._advance_flows(p_now, '{}', v_roots, '{}', '{}', null) as a;
-        if num_nonnulls(p_start_ats, p_delays) > 0 then
-            perform holdfast._start_later(p_now, created, p_run_ids, p_start_ats, p_delays);
+        if v_asked.are_later then
+            perform holdfast._start_later(p_now, created, p_starts);
             notices := holdfast._as_work(notices);  -- all workers are told of what is due later
         end if;
     end if;
     if not v_all_exist then  -- one was deleted meanwhile: its retention is over
         select _start_flows.created || s.created, _start_flows.notices || s.notices
         into created, notices
-        from holdfast._start_flows(p_now, p_run_ids, p_shapes, p_inputs, p_keys, p_queues,
-            p_priorities, p_timeouts, p_retentions, p_tags, p_headers, p_parents, p_parent_keys,
-            p_parent_closes, p_start_ats, p_delays) as s;
+        from holdfast._start_flows(p_now, p_starts) as s;
     end if;
 end $$;
 

@@ -48,41 +48,39 @@ return least(p_now + p_rules.debounce_seconds * interval '1 second',
 -- Locks: expects the row of the key and the turn row locked; the run. Called by _start_ruled.
 create or replace function holdfast._merge_debounced(
     p_rules holdfast.start_rules, p_now timestamptz, p_run_id uuid, p_debounce_key text,
-    p_since timestamptz, p_not_before timestamptz, p_name text, p_input json, p_version int,
-    p_queue text, p_priority int, p_visible_at timestamptz, p_timeout float8,
-    p_retention float8, p_tags json, p_headers json
+    p_since timestamptz, p_not_before timestamptz, p_new holdfast._start
 ) returns void
 language plpgsql
 as $$
 declare
     v_quiet_at timestamptz := holdfast._end_of_quiet(p_rules, p_now, p_since);
-    v_due_at timestamptz := greatest(v_quiet_at, p_not_before, p_visible_at);
+    v_due_at timestamptz := greatest(v_quiet_at, p_not_before, p_new.visible_at);
     v_waits boolean;
     v_build text := case when exists (select from holdfast.builds)
-        then holdfast._build_of_start(p_run_id, p_name, coalesce(p_version, 1)) end;
+        then holdfast._build_of_start(p_run_id, p_new.name, coalesce(p_new.version, 1)) end;
 begin
-    if holdfast._refers(p_input) then
-        perform holdfast._use_payloads(p_run_id, array[p_input]);
+    if holdfast._refers(p_new.input) then
+        perform holdfast._use_payloads(p_run_id, array[p_new.input]);
     end if;
     update holdfast.singleton_waits w
-    set visible_at = v_due_at, timeout = p_timeout * interval '1 second'
+    set visible_at = v_due_at, timeout = p_new.timeout * interval '1 second'
     where w.run_id = p_run_id;
     v_waits := found;
     update holdfast.tasks t
-    set handler = holdfast._turn_handler(p_name, coalesce(p_version, 1), v_build),
-        queue = p_queue, priority = p_priority,
+    set handler = holdfast._turn_handler(p_new.name, coalesce(p_new.version, 1), v_build),
+        queue = p_new.queue, priority = p_new.priority,
         visible_at = case when v_waits then t.visible_at else v_due_at end
     where t.run_id = p_run_id and t.key = '';
     update holdfast.runs r
-    set version = coalesce(p_version, 1), build = v_build, queue = p_queue,
-        priority = p_priority, input = coalesce(p_input, 'null'),
-        tags = holdfast._tags(p_tags), headers = p_headers,
-        retention = p_retention * interval '1 second',
-        deadline_at = case when not v_waits then v_due_at + p_timeout * interval '1 second' end,
+    set version = coalesce(p_new.version, 1), build = v_build, queue = p_new.queue,
+        priority = p_new.priority, input = coalesce(p_new.input, 'null'),
+        tags = holdfast._tags(p_new.tags), headers = p_new.headers,
+        retention = p_new.retention * interval '1 second',
+        deadline_at = case when not v_waits then v_due_at + p_new.timeout * interval '1 second' end,
         due_at = case when not v_waits then v_due_at end
     where r.run_id = p_run_id;
     delete from holdfast.attributes a where a.run_id = p_run_id;
-    perform holdfast._add_attributes(array[p_run_id], array[p_run_id], array[p_tags]);
+    perform holdfast._add_attributes(array[p_run_id], array[p_run_id], array[p_new.tags]);
     update holdfast.start_keys k set expires_at = v_due_at
-    where k.rule = 'debounce' and k.name = p_name and k.key = p_debounce_key;
+    where k.rule = 'debounce' and k.name = p_new.name and k.key = p_debounce_key;
 end $$;

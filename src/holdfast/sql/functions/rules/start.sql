@@ -1,15 +1,13 @@
 -- Starts of workflows and flows that have rules, or with rules of their own.
 
--- Start one run as the rules of its workflow allow. If the id exists, the run is left as it is. The
--- other parameters are those of _start_runs, p_kind is 'workflow' or 'flow', and p_rules is that of
--- _rules_of.
+-- Start one run as the rules of its workflow allow. If the id exists, the run is left as it is.
 --
 -- First comes the debounce: a run that waits for quiet is changed, and is this start's run. Then
 -- the singleton: if a run with the key is active, this start is refused, or leads to the active
 -- run, or its run waits. Then the throttle. A child is not shared: for it, what would lead to
 -- another run is refused.
 --
--- With `after` in p_rules the run takes the key of this run, which has ended: it is held, so that
+-- With `after` in its rules the run takes the key of this run, which has ended: it is held, so that
 -- it is not deleted before the new one keeps it; if it is gone, the start is refused as 'gone'.
 --
 -- `run_id` is the run that the start leads to. `refused` is null, 'singleton' or 'debounce'
@@ -20,19 +18,14 @@
 -- throttle; the turn row of a run that waits for quiet; the id that it inserts. Expects the turn
 -- row of the parent locked. Called by start_one and _start_ruled_runs.
 create or replace function holdfast._start_ruled(
-    p_now timestamptz, p_run_id uuid, p_name text, p_input json, p_version int,
-    p_key text, p_queue text, p_priority int, p_visible_at timestamptz, p_timeout float8,
-    p_retention float8, p_tags json, p_headers json, p_rules json default null,
-    p_parent uuid default null, p_parent_key text default null, p_parent_close text default null,
+    p_now timestamptz, p_new holdfast._start,
     out run_id uuid, out created boolean, out status text, out refused text,
     out until timestamptz, out notices text[]
 )
 language plpgsql
 as $$
 declare
-    v_rules holdfast.start_rules := holdfast._rules_of(p_name, p_rules);
-    v_visible_at timestamptz := p_visible_at;
-    v_awaiting text;
+    v_rules holdfast.start_rules := holdfast._rules_of(p_new.name, p_new.rules);
     v_debounce text;
     v_waiting uuid;
     v_since timestamptz;
@@ -43,56 +36,56 @@ declare
     v_slot timestamptz;
     v_is_excess boolean;
 begin
-    run_id := p_run_id;
+    run_id := p_new.run_id;
     created := false;
-    select d.* into p_queue, p_priority, p_timeout, p_retention
-    from holdfast._with_declared(p_name, p_queue, p_priority, p_timeout, p_retention) as d;
-    if p_rules ->> 'after' is not null
-        and not holdfast._hold_runs(array[(p_rules ->> 'after')::uuid])
+    select d.* into p_new.queue, p_new.priority, p_new.timeout, p_new.retention
+    from holdfast._with_declared(
+        p_new.name, p_new.queue, p_new.priority, p_new.timeout, p_new.retention) as d;
+    if p_new.rules ->> 'after' is not null
+        and not holdfast._hold_runs(array[(p_new.rules ->> 'after')::uuid])
     then
         refused := 'gone';
         return;
     end if;
     if v_rules.debounce_seconds is not null then
-        v_debounce := holdfast._key_of(coalesce(p_input, 'null'), v_rules.debounce_key);
+        v_debounce := holdfast._key_of(coalesce(p_new.input, 'null'), v_rules.debounce_key);
         select d.run_id, d.since, d.not_before into v_waiting, v_since, v_not_before
-        from holdfast._find_debounced(p_now, p_name, v_debounce) as d;
+        from holdfast._find_debounced(p_now, p_new.name, v_debounce) as d;
     end if;
     if v_rules.singleton_conflict is not null then
-        v_singleton := holdfast._key_of(coalesce(p_input, 'null'), v_rules.singleton_key);
+        v_singleton := holdfast._key_of(coalesce(p_new.input, 'null'), v_rules.singleton_key);
     end if;
     -- After the locks: another start with this id may have been first.
-    select r.status into status from holdfast.runs r where r.run_id = p_run_id;
+    select r.status into status from holdfast.runs r where r.run_id = p_new.run_id;
     if found then
         return;
     end if;
     if v_waiting is not null then
         run_id := v_waiting;
         status := 'running';
-        if p_parent is not null then
+        if p_new.parent_run_id is not null then
             refused := 'debounce';
             return;
         end if;
-        perform holdfast._merge_debounced(v_rules, p_now, run_id, v_debounce, v_since,
-            v_not_before, p_name, p_input, p_version, p_queue, p_priority, p_visible_at,
-            p_timeout, p_retention, p_tags, p_headers);
+        perform holdfast._merge_debounced(
+            v_rules, p_now, run_id, v_debounce, v_since, v_not_before, p_new);
         return;
     end if;
 
     if v_singleton is not null then
         select s.other, s.is_new into v_other, v_is_new
-        from holdfast._take_singleton(p_name, v_singleton, p_run_id) as s;
-        select r.status into status from holdfast.runs r where r.run_id = p_run_id;
+        from holdfast._take_singleton(p_new.name, v_singleton, p_new.run_id) as s;
+        select r.status into status from holdfast.runs r where r.run_id = p_new.run_id;
         if found then
             if v_is_new then
-                perform holdfast._drop_singleton(p_name, v_singleton);
+                perform holdfast._drop_singleton(p_new.name, v_singleton);
             end if;
             return;
         end if;
         if v_other is not null and v_rules.singleton_conflict <> 'queue' then
             run_id := v_other;
             status := 'running';
-            if v_rules.singleton_conflict = 'refuse' or p_parent is not null then
+            if v_rules.singleton_conflict = 'refuse' or p_new.parent_run_id is not null then
                 refused := 'singleton';
             end if;
             return;
@@ -100,42 +93,41 @@ begin
     end if;
     if v_rules.throttle_limit is not null then
         select s.at, s.refused into v_slot, v_is_excess
-        from holdfast._take_slot(v_rules, p_now, p_name,
-            holdfast._key_of(coalesce(p_input, 'null'), v_rules.throttle_key)) as s;
+        from holdfast._take_slot(v_rules, p_now, p_new.name,
+            holdfast._key_of(coalesce(p_new.input, 'null'), v_rules.throttle_key)) as s;
         if v_is_excess then
             if v_is_new then
-                perform holdfast._drop_singleton(p_name, v_singleton);
+                perform holdfast._drop_singleton(p_new.name, v_singleton);
             end if;
             refused := 'throttle';
             until := v_slot;
             return;
         end if;
-        if v_slot > v_visible_at then
-            v_visible_at := v_slot;
-            v_awaiting := ':throttle';
+        if v_slot > p_new.visible_at then
+            p_new.visible_at := v_slot;
+            p_new.awaiting := ':throttle';
         end if;
     end if;
     if v_debounce is not null then
-        v_visible_at := greatest(v_visible_at, holdfast._end_of_quiet(v_rules, p_now, p_now));
-        v_awaiting := ':debounce';
+        p_new.visible_at := greatest(
+            p_new.visible_at, holdfast._end_of_quiet(v_rules, p_now, p_now));
+        p_new.awaiting := ':debounce';
         update holdfast.start_keys k
-        set run_id = p_run_id, since = p_now, not_before = v_slot, expires_at = v_visible_at
-        where k.rule = 'debounce' and k.name = p_name and k.key = v_debounce;
+        set run_id = p_new.run_id, since = p_now, not_before = v_slot,
+            expires_at = p_new.visible_at
+        where k.rule = 'debounce' and k.name = p_new.name and k.key = v_debounce;
     end if;
     if v_other is not null then
-        perform holdfast._join_singleton(p_name, v_singleton, p_run_id, v_visible_at, p_timeout);
-        v_visible_at := 'infinity';
-        v_awaiting := ':singleton';
+        perform holdfast._join_singleton(
+            p_new.name, v_singleton, p_new.run_id, p_new.visible_at, p_new.timeout);
+        p_new.visible_at := 'infinity';
+        p_new.awaiting := ':singleton';
     end if;
+    p_new.singleton_key := v_singleton;
     status := 'running';
-    created := p_run_id = any (holdfast._start_runs(p_now,
-        array[p_run_id], array[p_name], array[p_input],
-        array[p_version], array[p_key], array[p_queue], array[p_priority], array[v_visible_at],
-        array[p_timeout], array[p_retention], array[p_tags], array[p_headers],
-        array[p_parent], array[p_parent_key], array[p_parent_close], array[v_singleton],
-        array[v_awaiting]));
+    created := p_new.run_id = any (holdfast._start_runs(p_now, array[p_new]));
     notices := array[array[
-        case when v_visible_at <= p_now then 'starts' else 'work' end, p_queue]];
+        case when p_new.visible_at <= p_now then 'starts' else 'work' end, p_new.queue]];
 end $$;
 
 -- Return what is said of a start that a rule refused: the same as holdfast.errors says. Called by
@@ -189,79 +181,62 @@ as $$
 $$;
 
 -- Start runs one by one, as start_runs does if some of them have rules. Runs with the same keys are
--- started in the order given. Locks: as start_one, by the keys of singletons. Called by start_runs.
-create or replace function holdfast._start_each(
-    p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[], p_keys text[],
-    p_queues text[], p_priorities int[], p_start_ats bigint[], p_delays float8[],
-    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
-    p_waiters text[], p_rules json[], p_outcomes boolean
-) returns table (run_id uuid, created boolean, status text, told boolean, refused text,
+-- started in the order given. Locks: as start_one, by the keys of singletons. Called by _start_all.
+create or replace function holdfast._start_each(p_starts holdfast._start[], p_outcomes boolean)
+returns table (run_id uuid, created boolean, status text, told boolean, refused text,
     refused_until bigint)
 language plpgsql
 as $$
 begin
     return query
     with started as materialized (
-        select u.place, s.*
+        select u.ordinality, s.*
         from (
-            select u.* from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
-                p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags, p_headers,
-                p_waiters, p_rules)
-                with ordinality as u (run_id, name, input, version, key, queue, priority,
-                    start_at, delay, timeout, retention, tags, headers, waiter, rules, place)
+            select u.* from unnest(p_starts) with ordinality as u
             cross join lateral holdfast._rules_of(u.name, u.rules) as r
-            order by holdfast._lock_order(u.name, u.input, r), u.place
+            order by holdfast._lock_order(u.name, u.input, r), u.ordinality
         ) as u
         cross join lateral holdfast.start_one(u.run_id, u.name, u.input, u.version, u.key, u.queue,
-            u.priority, u.start_at, u.delay, u.timeout, u.retention, u.tags, u.headers, u.waiter,
-            null, u.rules, p_outcomes) as s
+            u.priority, holdfast._micros(u.visible_at), null, u.timeout, u.retention, u.tags,
+            u.headers, u.waiter, null, u.rules, p_outcomes) as s
     )
     select s.run_id, s.created, s.status, s.told, s.refused, s.refused_until
-    from started s order by s.place;
+    from started s order by s.ordinality;
 end $$;
 
--- Start runs of workflows that have rules, if the caller is not told of each: the arrays are those
--- of _start_runs. Runs with the same keys are started in the order given. `created` are the new
--- ids. `errors` is parallel to the arrays: why a rule refused a run, as it is recorded, else null.
--- `leads` are the runs that starts led to, of the ids in `asked`. Notices are (topic, payload).
+-- Start runs of workflows that have rules, if the caller is not told of each. Runs with the same
+-- keys are started in the order given. `created` are the new ids. `errors` is parallel to the runs:
+-- why a rule refused a run, as it is recorded, else null. `leads` are the runs that starts led to,
+-- of the ids in `asked`. Notices are (topic, payload).
 -- Locks: as _start_ruled, by name and keys; expects the turn rows of the parents locked. Called by
 -- _start_ruled_children, _start_ruled_steps and _start_ticks.
 create or replace function holdfast._start_ruled_runs(
-    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
-    p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],
-    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
-    p_parents uuid[] default null, p_parent_keys text[] default null,
-    p_parent_closes text[] default null,
+    p_now timestamptz, p_starts holdfast._start[],
     out created uuid[], out errors json[], out asked uuid[], out leads uuid[], out notices text[]
 )
 language plpgsql
 as $$
 declare
-    v_new record;
+    v_place int;
+    v_new holdfast._start;
     v_started record;
 begin
     created := '{}';
-    errors := array_fill(null::json, array[cardinality(p_run_ids)]);
-    for v_new in
-        select u.* from unnest(p_run_ids, p_names, p_inputs, p_versions, p_keys, p_queues,
-            p_priorities, p_visible_ats, p_timeouts, p_retentions, p_tags, p_headers, p_parents,
-            p_parent_keys, p_parent_closes) with ordinality
-            as u (run_id, name, input, version, key, queue, priority, visible_at, timeout,
-                retention, tags, headers, parent, parent_key, parent_close, place)
-        cross join lateral holdfast._rules_of(u.name, null) as r
-        order by holdfast._lock_order(u.name, u.input, r), u.place
+    errors := array_fill(null::json, array[cardinality(p_starts)]);
+    for v_place in
+        select u.ordinality from unnest(p_starts) with ordinality as u
+        cross join lateral holdfast._rules_of(u.name, u.rules) as r
+        order by holdfast._lock_order(u.name, u.input, r), u.ordinality
     loop
-        select * into v_started from holdfast._start_ruled(p_now, v_new.run_id, v_new.name,
-            v_new.input, v_new.version, v_new.key, v_new.queue, v_new.priority,
-            v_new.visible_at, v_new.timeout, v_new.retention, v_new.tags, v_new.headers, null,
-            v_new.parent, v_new.parent_key, v_new.parent_close);
+        v_new := p_starts[v_place];
+        select * into v_started from holdfast._start_ruled(p_now, v_new);
         notices := notices || v_started.notices;
         asked := asked || v_new.run_id;
         leads := leads || v_started.run_id;
         if v_started.created then
             created := created || v_new.run_id;
         elsif v_started.refused is not null then
-            errors[v_new.place] := json_build_object(
+            errors[v_place] := json_build_object(
                 'kind', 'holdfast.errors.' || case v_started.refused
                     when 'throttle' then 'StartThrottled' else 'RunActive' end,
                 'message', holdfast._refusal(v_new.name, v_started.refused, v_started.run_id,
@@ -270,16 +245,11 @@ begin
     end loop;
 end $$;
 
--- Start children of workflows that have rules; the arrays are those of _start_runs. A run that
--- asked for a child which a rule refuses is told. Returns the ids that were new, and (topic,
--- payload) notices.
+-- Start children of workflows that have rules. A run that asked for a child which a rule refuses is
+-- told. Returns the ids that were new, and (topic, payload) notices.
 -- Locks: as _start_ruled_runs; the events of the parents, run by run. Called by _start_children.
 create or replace function holdfast._start_ruled_children(
-    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
-    p_keys text[], p_queues text[], p_priorities int[], p_visible_ats timestamptz[],
-    p_timeouts float8[], p_retentions float8[], p_tags json[], p_headers json[],
-    p_parents uuid[], p_parent_keys text[], p_parent_closes text[],
-    out created uuid[], out notices text[]
+    p_now timestamptz, p_starts holdfast._start[], out created uuid[], out notices text[]
 )
 language plpgsql
 as $$
@@ -287,31 +257,28 @@ declare
     v_started record;
     v_refused record;
 begin
-    select * into v_started from holdfast._start_ruled_runs(p_now, p_run_ids, p_names, p_inputs,
-        p_versions, p_keys, p_queues, p_priorities, p_visible_ats, p_timeouts, p_retentions,
-        p_tags, p_headers, p_parents, p_parent_keys, p_parent_closes);
+    select * into v_started from holdfast._start_ruled_runs(p_now, p_starts);
     created := v_started.created;
     notices := v_started.notices;
     for v_refused in
-        select u.* from unnest(p_run_ids, p_parents, p_parent_keys, v_started.errors)
-            with ordinality as u (run_id, parent, parent_key, error, place)
-        where u.error is not null
-        order by u.parent, u.place
+        select u.run_id, u.parent_run_id, u.parent_key, e.error
+        from unnest(p_starts) with ordinality as u
+        join unnest(v_started.errors) with ordinality as e (error, ordinality) using (ordinality)
+        where e.error is not null
+        order by u.parent_run_id, ordinality
     loop
-        notices := notices || holdfast._refuse_child(p_now, v_refused.parent,
+        notices := notices || holdfast._refuse_child(p_now, v_refused.parent_run_id,
             v_refused.parent_key, v_refused.run_id,
             replace(v_refused.error ->> 'kind', 'holdfast.errors.', ''),
             v_refused.error ->> 'message');
     end loop;
 end $$;
 
--- Start runs of workflows that have rules as steps of flows; the arrays are those of _start_runs. A
--- step that a rule refuses fails for good. Returns (topic, payload) notices.
+-- Start runs of workflows that have rules as steps of flows. A step that a rule refuses fails for
+-- good. Returns (topic, payload) notices.
 -- Locks: as _start_ruled_runs, then as _end_child_steps. Called by _start_child_steps.
 create or replace function holdfast._start_ruled_steps(
-    p_now timestamptz, p_run_ids uuid[], p_names text[], p_inputs json[], p_versions int[],
-    p_queues text[], p_priorities int[], p_visible_ats timestamptz[], p_timeouts float8[],
-    p_retentions float8[], p_headers json[], p_parents uuid[], p_keys text[]
+    p_now timestamptz, p_starts holdfast._start[]
 ) returns text[]
 language plpgsql
 as $$
@@ -319,13 +286,13 @@ declare
     v_started record;
     v_refused record;
 begin
-    select * into v_started from holdfast._start_ruled_runs(p_now, p_run_ids, p_names, p_inputs,
-        p_versions, null, p_queues, p_priorities, p_visible_ats, p_timeouts, p_retentions, null,
-        p_headers, p_parents, p_keys, array_fill('cancel'::text, array[cardinality(p_run_ids)]));
-    select array_agg(u.parent) as parents, array_agg(u.key) as keys, array_agg(u.error) as errors
+    select * into v_started from holdfast._start_ruled_runs(p_now, p_starts);
+    select array_agg(u.parent_run_id) as parents, array_agg(u.parent_key) as keys,
+        array_agg(e.error) as errors
     into v_refused
-    from unnest(p_parents, p_keys, v_started.errors) as u (parent, key, error)
-    where u.error is not null;
+    from unnest(p_starts) with ordinality as u
+    join unnest(v_started.errors) with ordinality as e (error, ordinality) using (ordinality)
+    where e.error is not null;
     if v_refused.parents is null then
         return v_started.notices;
     end if;

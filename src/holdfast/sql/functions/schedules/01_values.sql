@@ -58,10 +58,9 @@ begin
         raise invalid_parameter_value using message = format(
             'schedule %s starts runs: a group is for messages', p_new.name);
     end if;
-    perform holdfast._check_starts(array['00000000-0000-0000-0000-000000000000'::uuid],
-        array[p_new.target], array[p_new.input], array[p_new.version], null, array[p_new.queue],
-        array[p_new.priority::int], null, null, array[p_new.timeout], array[p_new.retention],
-        array[p_new.tags], array[p_new.headers], null);
+    perform holdfast._check_start('00000000-0000-0000-0000-000000000000', p_new.target,
+        p_new.input, p_new.version, null, p_new.queue, p_new.priority, null, null, p_new.timeout,
+        p_new.retention, p_new.tags, p_new.headers, null);
 end $$;
 
 -- Refuse names that no schedule can have (22004, 22023). Called by _check_schedule.

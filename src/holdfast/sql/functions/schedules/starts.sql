@@ -6,16 +6,17 @@ create or replace function holdfast._lock_flow_starts(p_ticks holdfast._tick[]) 
 language plpgsql
 as $$
 declare
-    v_flows text[] := array(
-        select s.target
+    v_starts holdfast._start[] := array(
+        select holdfast._new_start(null, s.target, null, s.version)
         from unnest(p_ticks) as u
         cross join lateral (
-            select s.kind, s.target from holdfast.schedules s where s.name = u.schedule limit 1
+            select s.kind, s.target, s.version from holdfast.schedules s
+            where s.name = u.schedule limit 1
         ) as s
         where s.kind = 'flow');
 begin
-    if cardinality(v_flows) > 0 then
-        perform holdfast._lock_starts(v_flows);
+    if cardinality(v_starts) > 0 then
+        perform holdfast._lock_starts(v_starts);
     end if;
 end $$;
 
@@ -33,7 +34,7 @@ create or replace function holdfast._start_ticks(
 language plpgsql
 as $$
 declare
-    v_workflows record;
+    v_starts holdfast._start[];
     v_created uuid[];
     v_ruled record;
     v_asked uuid[];
@@ -55,46 +56,33 @@ begin
         select s.ticks, s.notices into p_ticks, v_sent
         from holdfast._send_ticks(p_now, p_ticks) as s;
     end if;
-    select array_agg(n.run_id) as run_ids, array_agg(n.target) as targets,
-        array_agg(n.input) as inputs, array_agg(n.version) as versions, array_agg(n.key) as keys,
-        array_agg(n.queue) as queues, array_agg(n.priority::int) as priorities,
-        array_agg(greatest(n.start_at, p_now)) as start_ats, array_agg(n.timeout) as timeouts,
-        array_agg(n.retention) as retentions, array_agg(n.tags) as tags,
-        array_agg(n.headers) as headers
-    into v_workflows
-    from holdfast._starts_of(p_ticks) as n
-    where n.kind = 'workflow';
-    if v_workflows.run_ids is not null then
+    v_starts := array(
+        select n.start from holdfast._starts_of(p_now, p_ticks) as n where n.kind = 'workflow');
+    if cardinality(v_starts) > 0 then
         if exists (
-            select from holdfast.start_rules r where r.name = any (v_workflows.targets))
+            select from unnest(v_starts) as u
+            where exists (select from holdfast.start_rules r where r.name = u.name))
         then
-            select s.created, s.errors, s.asked, s.leads
-            into v_ruled from holdfast._start_ruled_runs(p_now, v_workflows.run_ids,
-                v_workflows.targets, v_workflows.inputs, v_workflows.versions, v_workflows.keys,
-                v_workflows.queues, v_workflows.priorities, v_workflows.start_ats,
-                v_workflows.timeouts, v_workflows.retentions, v_workflows.tags,
-                v_workflows.headers) as s;
+            select s.created, s.errors, s.asked, s.leads into v_ruled
+            from holdfast._start_ruled_runs(p_now, v_starts) as s;
             v_created := v_ruled.created;
             v_asked := v_ruled.asked;
             v_leads := v_ruled.leads;
             select array_agg(n.schedule), array_agg(e.error ->> 'message')
             into v_excess, v_excess_errors
-            from unnest(v_workflows.run_ids, v_ruled.errors) as e (run_id, error)
-            join holdfast._starts_of(p_ticks) as n on n.run_id = e.run_id
+            from unnest(v_starts) with ordinality as u
+            join unnest(v_ruled.errors) with ordinality as e (error, ordinality) using (ordinality)
+            join holdfast._starts_of(p_now, p_ticks) as n on (n.start).run_id = u.run_id
             where e.error is not null;
         else
-            v_created := holdfast._start_runs(p_now, v_workflows.run_ids, v_workflows.targets,
-                v_workflows.inputs, v_workflows.versions, v_workflows.keys, v_workflows.queues,
-                v_workflows.priorities, v_workflows.start_ats, v_workflows.timeouts,
-                v_workflows.retentions, v_workflows.tags, v_workflows.headers);
+            v_created := holdfast._start_runs(p_now, v_starts);
         end if;
         select array_agg(distinct array[case when q.is_due
             then holdfast._hint_topic('starts', q.runs) else 'work' end, q.queue]) into notices
         from (
             select coalesce(u.queue, holdfast._queue_of(u.run_id)) as queue,
-                u.start_at <= p_now as is_due, count(*) as runs
-            from unnest(v_workflows.run_ids, v_workflows.queues, v_workflows.start_ats)
-                as u (run_id, queue, start_at)
+                u.visible_at <= p_now as is_due, count(*) as runs
+            from unnest(v_starts) as u
             where u.run_id = any (v_created)
             group by 1, 2
         ) as q;
@@ -139,65 +127,41 @@ create or replace function holdfast._start_tick_flows(
 language plpgsql
 as $$
 declare
-    v_new record;
-    v_shapes text[];
+    v_schedules text[];
+    v_starts holdfast._start[];
 begin
-    select array_agg(n.schedule) as schedules, array_agg(n.run_id) as run_ids,
-        array_agg(n.target || coalesce('@' || n.version, '')) as flows,
-        array_agg(n.input) as inputs, array_agg(n.key) as keys, array_agg(n.queue) as queues,
-        array_agg(n.priority) as priorities, array_agg(n.timeout) as timeouts,
-        array_agg(n.retention) as retentions, array_agg(n.tags) as tags,
-        array_agg(n.headers) as headers,
-        array_agg(case when n.start_at > p_now then holdfast._micros(n.start_at) end) as start_ats
-    into v_new
-    from holdfast._starts_of(p_ticks) as n
+    select array_agg(n.schedule), array_agg(n.start) into v_schedules, v_starts
+    from holdfast._starts_of(p_now, p_ticks) as n
     where n.kind = 'flow';
-    if v_new.run_ids is null then
+    if v_starts is null then
         return;
     end if;
-    v_shapes := holdfast._lock_starts(v_new.flows);
-    select array_agg(v_new.schedules[r.place]), array_agg(r.message) into refused, errors
-    from holdfast._judge_starts(v_new.flows, v_shapes, v_new.inputs) as r
-    where r.kind is not null;
-    select array_agg(u.run_id) as run_ids, array_agg(u.shape) as shapes,
-        array_agg(u.input) as inputs, array_agg(u.key) as keys, array_agg(u.queue) as queues,
-        array_agg(u.priority) as priorities, array_agg(u.timeout) as timeouts,
-        array_agg(u.retention) as retentions, array_agg(u.tags) as tags,
-        array_agg(u.headers) as headers, array_agg(u.start_at) as start_ats,
-        count(u.start_at) > 0 as are_later
-    into v_new
-    from unnest(v_new.schedules, v_new.run_ids, v_shapes, v_new.inputs, v_new.keys,
-        v_new.queues, v_new.priorities, v_new.timeouts, v_new.retentions, v_new.tags,
-        v_new.headers, v_new.start_ats) as u (schedule, run_id, shape, input, key, queue, priority,
-            timeout, retention, tags, headers, start_at)
-    where (u.schedule = any (refused)) is not true;
-    if v_new.run_ids is not null then
-        select s.notices into notices
-        from holdfast._start_flows(p_now, v_new.run_ids, v_new.shapes, v_new.inputs, v_new.keys,
-            v_new.queues, v_new.priorities, v_new.timeouts, v_new.retentions, v_new.tags,
-            v_new.headers,
-            p_start_ats => case when v_new.are_later then v_new.start_ats end) as s;
+    v_starts := holdfast._lock_starts(v_starts);
+    select array_agg(v_schedules[r.place]) filter (where r.kind is not null),
+        array_agg(r.message) filter (where r.kind is not null),
+        array_agg(r.start) filter (where r.kind is null)
+    into refused, errors, v_starts
+    from holdfast._judge_starts(v_starts) as r;
+    if v_starts is not null then
+        select s.notices into notices from holdfast._start_flows(p_now, v_starts) as s;
     end if;
 end $$;
 
 -- Return the runs that ticks start whose outcome is 'started'. Every run has its schedule and its
 -- tick among its headers: `ctx.scheduled_at` is read from them. Locks nothing. Called by
 -- _start_ticks and _start_tick_flows.
-create or replace function holdfast._starts_of(p_ticks holdfast._tick[])
-returns table (
-    schedule text, run_id uuid, kind text, target text, version int, input json, key text,
-    queue text, priority int, timeout float8, retention float8, tags json, headers json,
-    start_at timestamptz
-)
+create or replace function holdfast._starts_of(p_now timestamptz, p_ticks holdfast._tick[])
+returns table (schedule text, kind text, start holdfast._start)
 language plpgsql stable
 as $$
 begin
     return query
-    select s.name, holdfast.keyed_run_id(s.target, s.name || '@' || t.written), s.kind, s.target,
-        s.version, s.input, s.name || '@' || t.written, s.queue, s.priority::int, s.timeout,
+    select s.name, s.kind, holdfast._new_start(
+        holdfast.keyed_run_id(s.target, s.name || '@' || t.written), s.target, s.input, s.version,
+        s.name || '@' || t.written, s.queue, s.priority::int,
+        greatest(holdfast._start_of_tick(s.name, u.tick_at, s.jitter), p_now), s.timeout,
         s.retention, s.tags,
-        holdfast._tick_headers(holdfast._successor_headers(s.headers, null), s.name, u.tick_at),
-        holdfast._start_of_tick(s.name, u.tick_at, s.jitter)
+        holdfast._tick_headers(holdfast._successor_headers(s.headers, null), s.name, u.tick_at))
     from unnest(p_ticks) as u
     cross join lateral (
         select * from holdfast.schedules s where s.name = u.schedule limit 1

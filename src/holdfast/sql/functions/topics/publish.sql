@@ -71,7 +71,8 @@ begin
     end if;
     if v_found.workflows is not null then
         select s.started, s.refused, s.notices into workflows, refused, v_told
-        from holdfast._start_subscribed(v_found.workflows, p_topic, p_payload, event_id) as s;
+        from holdfast._start_subscribed(
+            v_now, v_found.workflows, p_topic, p_payload, event_id) as s;
         notices := notices || v_told;
     end if;
     if v_found.queues is not null then
@@ -146,48 +147,37 @@ end $$;
 -- subscription. Headers say which event started it. `notices` are (topic, payload).
 -- Locks: as start_runs. Called by publish.
 create or replace function holdfast._start_subscribed(
-    p_ids bigint[], p_topic text, p_payload json, p_event_id text,
+    p_now timestamptz, p_ids bigint[], p_topic text, p_payload json, p_event_id text,
     out started int, out refused int, out notices text[]
 )
 language plpgsql
 as $$
 declare
-    v_new record;
+    v_starts holdfast._start[];
 begin
-    select array_agg(holdfast.keyed_run_id(s.target, n.key) order by n.place) as run_ids,
-        array_agg(s.target order by n.place) as targets,
-        array_agg(p_payload order by n.place) as inputs,
-        array_agg(s.version order by n.place) as versions,
-        array_agg(n.key order by n.place) as keys,
-        array_agg(s.queue order by n.place) as queues,
-        array_agg(s.priority::int order by n.place) as priorities,
-        array_agg(s.timeout order by n.place) as timeouts,
-        array_agg(s.retention order by n.place) as retentions,
-        array_agg(s.tags order by n.place) as tags,
-        array_agg(holdfast._event_headers(s.headers, p_topic, p_event_id) order by n.place)
-            as headers
-    into v_new
-    from (
-        select u.id, u.place, p_event_id || '/' || u.id as key
-        from unnest(p_ids) with ordinality as u (id, place)
-    ) as n
-    cross join lateral (
-        select s.* from holdfast.subscriptions s where s.subscription_id = n.id limit 1
-    ) as s;
-    if v_new.run_ids is null then  -- removed while the publish waited for runs to tell
+    v_starts := array(
+        select holdfast._new_start(holdfast.keyed_run_id(s.target, n.key), s.target, p_payload,
+            s.version, n.key, s.queue, s.priority::int, p_now, s.timeout, s.retention, s.tags,
+            holdfast._event_headers(s.headers, p_topic, p_event_id))
+        from (
+            select u.id, u.place, p_event_id || '/' || u.id as key
+            from unnest(p_ids) with ordinality as u (id, place)
+        ) as n
+        cross join lateral (
+            select s.* from holdfast.subscriptions s where s.subscription_id = n.id limit 1
+        ) as s
+        order by n.place);
+    if cardinality(v_starts) = 0 then  -- removed while the publish waited for runs to tell
         started := 0;
         refused := 0;
         return;
     end if;
     select count(*) filter (where s.created), count(s.refused) into started, refused
-    from holdfast.start_runs(v_new.run_ids, v_new.targets, v_new.inputs, v_new.versions,
-        v_new.keys, v_new.queues, v_new.priorities, p_timeouts => v_new.timeouts,
-        p_retentions => v_new.retentions, p_tags => v_new.tags, p_headers => v_new.headers,
-        p_outcomes => true) as s;
+    from holdfast._start_all(p_now, v_starts, true) as s;
     select array_agg(array[holdfast._hint_topic('starts', q.runs), q.queue]) into notices
     from (
         select coalesce(u.queue, holdfast._queue_of(u.run_id)) as queue, count(*) as runs
-        from unnest(v_new.run_ids, v_new.queues) as u (run_id, queue) group by 1 order by 1
+        from unnest(v_starts) as u group by 1 order by 1
     ) as q
     where started > 0 and q.queue is not null;  -- null: of a start that was refused
 end $$;

@@ -84,10 +84,9 @@ begin
     end if;
     case p_new.kind
         when 'workflow' then
-            perform holdfast._check_starts(array[holdfast.new_run_id()], array[p_new.target], null,
-                array[p_new.version], null, array[p_new.queue], array[p_new.priority::int], null,
-                null, array[p_new.timeout], array[p_new.retention], array[p_new.tags],
-                array[p_new.headers], null);
+            perform holdfast._check_start(holdfast.new_run_id(), p_new.target, null, p_new.version,
+                null, p_new.queue, p_new.priority, null, null, p_new.timeout, p_new.retention,
+                p_new.tags, p_new.headers, null);
         when 'queue' then
             perform holdfast._queue(p_new.target);
         when 'url' then
