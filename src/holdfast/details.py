@@ -81,14 +81,14 @@ class ActivityScheduled(msgspec.Struct, gc=False):
     """An activity to be run; `args` is the fingerprint of its `input`.
 
     `misfit` is True if the input did not fit the code that the caller's program had. `run_key` is
-    the key that the code sees, in the log of a fork: its run has none.
+    the key that the code sees, in the log of a fork: its run has none. Without a `priority` the
+    activity has that of its run.
     """
 
     activity_name: str
     args: int
     input: msgspec.Raw
     queue: str
-    priority: int
     retry: RetryPolicy
     start_to_close: float | None
     schedule_to_close: float | None
@@ -97,6 +97,7 @@ class ActivityScheduled(msgspec.Struct, gc=False):
     on_cancel: OnCancel | msgspec.UnsetType = msgspec.UNSET
     misfit: bool | msgspec.UnsetType = msgspec.UNSET
     run_key: str | msgspec.UnsetType = msgspec.UNSET
+    priority: int | msgspec.UnsetType = msgspec.UNSET
 
 
 class RecordedActivity(msgspec.Struct, gc=False):

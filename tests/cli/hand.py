@@ -52,7 +52,6 @@ def activity(
         "args": 1,
         "input": [],
         "queue": queue,
-        "priority": 2,
         "retry": policy,
         "start_to_close": start_to_close,
         "schedule_to_close": None,

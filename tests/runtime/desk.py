@@ -70,7 +70,6 @@ class Desk:
             "args": 0,
             "input": args,
             "queue": "default",
-            "priority": 2,
             "retry": {**retry, "factor": 2.0, "jitter": 0.0},
             "start_to_close": None,
             "schedule_to_close": None,

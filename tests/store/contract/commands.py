@@ -37,7 +37,6 @@ def activity(key: str = "resize", **fields: Any) -> Event:
         "args": 7,
         "input": [["a.png"], {}],
         "queue": "default",
-        "priority": 2,
         "start_to_close": None,
         "schedule_to_close": None,
         "heartbeat_timeout": None,

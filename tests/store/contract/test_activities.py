@@ -42,6 +42,17 @@ async def test_urgent_activities_come_first(store: Store, ann: ManualWorker) -> 
     assert [task.key for task in tasks] == ["soon", "late"]
 
 
+async def test_an_activity_without_a_priority_has_that_of_its_run(
+    store: Store, ann: ManualWorker
+) -> None:
+    """An urgent run does not wait behind the activities of a backfill."""
+    runs = {priority: await start(store, priority=priority) for priority in (4, 0, 3)}
+    for turn in (await ann.claim()).tasks:
+        await ann.command(turn, activity())
+    tasks = (await ann.claim(handlers=RESIZE)).tasks
+    assert [task.run_id for task in tasks] == [runs[0], runs[3], runs[4]]
+
+
 async def test_a_result_is_recorded_and_wakes_the_run(
     store: Store, clock: Clock, ann: ManualWorker, bob: ManualWorker
 ) -> None:

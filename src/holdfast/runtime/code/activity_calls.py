@@ -127,7 +127,6 @@ def call_activity(
         earlier=lambda: activity.arguments_before_fields(text, args, kwargs),
         on_cancel=activity.on_cancel,
     )
-    priority = run.workflow.priority
     commands = run.ledger(Commands)
     commands.give(
         command,
@@ -135,7 +134,6 @@ def call_activity(
             activity,
             command,
             text,
-            priority,
             activity.count_units(args, kwargs),
             is_misfit=_is_misfit(run, activity, text),
             kept_key=None if run.info.forked_at is None else run.info.key,
@@ -153,7 +151,6 @@ def _scheduled(
     activity: Activity[..., object],
     command: Command,
     arguments: str,
-    priority: int,
     units: int | None,
     *,
     is_misfit: bool,
@@ -164,7 +161,6 @@ def _scheduled(
         args=command.args or 0,
         input=msgspec.Raw(arguments),
         queue=activity.queue,
-        priority=priority,
         retry=_policy(activity.retry),
         start_to_close=activity.start_to_close_seconds,
         schedule_to_close=activity.schedule_to_close_seconds,

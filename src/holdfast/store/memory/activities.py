@@ -47,11 +47,11 @@ class _Scheduled(msgspec.Struct, frozen=True):
 
     activity_name: str
     queue: str
-    priority: int
     retry: RetryPolicy
     start_to_close: float | None
     schedule_to_close: float | None
     on_cancel: str = "try"
+    priority: int | None = None  # None: that of the run
 
 
 class MemoryActivities(Part):
@@ -114,6 +114,7 @@ def schedule(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notic
     deadline_at = None
     if command.schedule_to_close is not None:
         deadline_at = now + to_micros(command.schedule_to_close)
+    turn = tables.turn(run_id)
     tables.tasks[run_id, event.key] = TaskRow(
         run_id=run_id,
         key=event.key,
@@ -121,10 +122,10 @@ def schedule(tables: Tables, now: int, run_id: UUID, event: Event) -> list[Notic
         queue=command.queue,
         name=command.activity_name,
         version=0,
-        priority=command.priority,
+        priority=turn.priority if command.priority is None else command.priority,
         visible_at=now,
         payload=event.details,
-        paused=tables.turn(run_id).paused,
+        paused=turn.paused,
         deadline_at=deadline_at,
     )
     return [Notice(WORK_TOPIC, command.queue)]

@@ -13,8 +13,8 @@ language sql immutable parallel safe
 return case when p_seconds is not null
     then p_at + least(p_seconds, 1e10::float8) * interval '1 second' end;
 
--- Write the tasks of activities whose ActivityScheduled is in the log. Returns (topic, payload)
--- notices.
+-- Write the tasks of activities whose ActivityScheduled is in the log; one without a priority has
+-- that of its run. Returns (topic, payload) notices.
 -- Locks: nothing that others wait for; expects the turn rows locked. Called by _carry_out.
 create or replace function holdfast._schedule_activities(
     p_now timestamptz, p_run_ids uuid[], p_keys text[], p_details json[]
@@ -28,13 +28,14 @@ begin
         insert into holdfast.tasks (
             run_id, key, kind, queue, handler, priority, visible_at, payload, deadline_at, paused)
         select u.run_id, u.key, 'activity', u.details ->> 'queue',
-            (u.details ->> 'activity_name') || '@0', (u.details ->> 'priority')::int, p_now,
+            (u.details ->> 'activity_name') || '@0',
+            coalesce((u.details ->> 'priority')::int, t.priority), p_now,
             u.details, holdfast._after(p_now, (u.details ->> 'schedule_to_close')::float8),
             t.paused
         from unnest(p_run_ids, p_keys, p_details) with ordinality
             as u (run_id, key, details, place)
         cross join lateral (
-            select t.paused from holdfast.tasks t
+            select t.paused, t.priority from holdfast.tasks t
             where t.run_id = u.run_id and t.key = '' limit 1
         ) as t
         order by u.place  -- of what is due at one moment, the index finds the first written first
