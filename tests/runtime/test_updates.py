@@ -13,6 +13,7 @@ from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
 from holdfast.events import (
     COMPLETED,
+    CONTINUED,
     PAUSED,
     RESUMED,
     UPDATE_ACCEPTED,
@@ -515,3 +516,59 @@ def test_code_that_cannot_continue_answers_nothing() -> None:
     bench.settle()
     assert bench.stuck
     assert not bench.of_type(UPDATE_COMPLETED)
+
+
+async def finish(ctx: Context) -> None:
+    async def reserve(item: int) -> int:
+        return await work(item)
+
+    ctx.handle_update("reserve", reserve)
+    await ctx.wait_for_signal("leave")
+    await ctx.finish_updates()
+    ctx.continue_as_new()
+
+
+def test_code_can_wait_for_the_handlers_that_run() -> None:
+    """Also for those that begin while it waits, and by a replay; the rest goes to the next run."""
+    bench = Bench(finish)
+    bench.settle()
+    bench.resume(bench.update("reserve", 3, "a"), bench.signal("leave"))
+    bench.settle()
+    assert bench.ended is None
+    bench.crash()
+    bench.news(bench.update("reserve", 4, "b"))
+    bench.complete("~/update-reserve/work", 30)
+    bench.settle()
+    assert bench.ended is None
+    bench.crash()
+    bench.complete("~/update-reserve#2/work", 40)
+    bench.settle()
+    assert bench.ended == "continued"
+    assert [(e.key, "error" in (e.details or "")) for e in bench.of_type(UPDATE_COMPLETED)] == [
+        ("a", False),
+        ("b", False),
+    ]
+
+
+def test_an_update_that_comes_when_all_handlers_have_ended_goes_to_the_next_run() -> None:
+    bench = Bench(finish)
+    bench.settle()
+    bench.resume(bench.signal("leave"), bench.update("reserve", 4, "b"))
+    bench.settle()
+    assert bench.ended == "continued"
+    assert UPDATE_ACCEPTED not in bench.types()
+    [carried] = bench.details_of(CONTINUED)[0]["signals"]
+    assert (carried["key"], carried["input"]) == ("b", 4)
+
+
+def test_a_handler_cannot_wait_for_all_handlers() -> None:
+    async def flow(ctx: Context) -> None:
+        ctx.handle_update("end", ctx.finish_updates)
+        await ctx.wait_for_signal("leave")
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.update("end", None, "a"))
+    bench.settle()
+    [answer] = bench.details_of(UPDATE_COMPLETED)
+    assert "in the workflow's own task" in answer["error"]["message"]

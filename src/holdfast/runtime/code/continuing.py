@@ -31,7 +31,7 @@ class ContinueAsNew(BaseException):
 
 
 class ContinuingPart(ContextPart):
-    """The part of a context that continues the run as a new one."""
+    """The part of a context that ends the run's code well, and continues it as a new one."""
 
     __slots__ = ()
 
@@ -45,17 +45,36 @@ class ContinuingPart(ContextPart):
         Raises InvalidInput and PayloadError for an input that a start would refuse, and
         ConfigurationError anywhere but in the workflow's own task.
         """
-        loop, workflow = self._run.loop, self._run.workflow
-        if asyncio.current_task(loop) is not loop.root:
-            raise ConfigurationError(
-                "continue_as_new() ends the whole run: call it in the workflow's own task, not in "
-                "one that it has made or in the handler of an update"
-            )
+        workflow = self._run.workflow
+        self._check_own_task("continue_as_new() ends the whole run")
         if sys.exception() is not None:
             self._run.ledger(Caught).note_call("continue_as_new", lambda: True)
         if version in (None, workflow.version):
             raise ContinueAsNew(workflow.encode_input(input), workflow.version)
         raise ContinueAsNew(encode(input), version or workflow.version)
+
+    async def finish_updates(self) -> None:
+        """Wait until no handler of an update runs: before the code returns or continues as new.
+
+        ```python
+        await ctx.finish_updates()
+        ctx.continue_as_new(total)
+        ```
+
+        Handlers that run when the code ends are dropped. An update that comes between this and
+        `continue_as_new` waits for the new run.
+
+        Raises ConfigurationError anywhere but in the workflow's own task.
+        """
+        self._check_own_task("finish_updates() waits for all handlers")
+        await self._run.ledger(Updates).finish()
+
+    def _check_own_task(self, what: str) -> None:
+        if asyncio.current_task(self._run.loop) is not self._run.loop.root:
+            raise ConfigurationError(
+                f"{what}: call it in the workflow's own task, not in one that it has made or in "
+                "the handler of an update"
+            )
 
 
 def continuation(run: Run, asked: ContinueAsNew) -> ContinuedAsNew:

@@ -109,7 +109,8 @@ class Updates(Ledger):
         self._run, self._loop = run, run.loop
         self._handlers: dict[str, Handler] = {}
         self._waiting: dict[str, list[Message]] = {}
-        self._accepted: dict[str, Message] = {}  # id: those being carried out
+        # id: those being carried out, and their tasks
+        self._accepted: dict[str, tuple[Message, WorkflowTask[None]]] = {}
         self._ended: dict[str, tuple[int, Event]] = {}  # id: how much the code had seen then
         self._written: set[tuple[str, str]] = set()  # (type, id): answers that the log has
         self._copied = frozenset[str]()  # ids: those that a run has answered whose log was copied
@@ -199,8 +200,13 @@ class Updates(Ledger):
     def answer_accepted(self) -> None:
         """Answer the accepted updates with a failure: the code has ended, so no handler runs."""
         accepted, self._accepted = self._accepted, {}
-        for update in accepted.values():
+        for update, _ in accepted.values():
             self._say(UPDATE_COMPLETED, update, error=_ENDED)
+
+    async def finish(self) -> None:
+        """Wait until no update is being carried out."""
+        while self._accepted:
+            await asyncio.wait([task for _, task in self._accepted.values()])
 
     def _was_answered(self, update: Message) -> bool:
         return any((kind, update.id) in self._written for kind in UPDATE_ENDS)
@@ -247,9 +253,9 @@ class Updates(Ledger):
             self._say(kind, update, error=describe(error))
             return
         self._say(UPDATE_ACCEPTED, update)
-        self._accepted[update.id or ""] = update
+        task = cast("WorkflowTask[None]", asyncio.current_task(self._loop))
+        self._accepted[update.id or ""] = update, task
         if update.id not in self._copied:
-            task = cast("WorkflowTask[None]", asyncio.current_task(self._loop))
             self._run.history.handlers[update.id or ""] = task, was_completed
         try:
             result = await handler.call(args)
