@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from holdfast.insight.flow_progress import (
     SKIPPED,
     StepProgress,
@@ -14,6 +16,7 @@ from holdfast.insight.flow_progress import (
 )
 from holdfast.insight.spans import (
     Attempt,
+    Details,
     Outcome,
     Span,
     failed_attempt,
@@ -51,13 +54,23 @@ def step_spans(
     failures: dict[str, list[Attempt]] = {}
     for event in log:
         if event.type == _RETRIED and event.key is not None:
-            attempt = failed_attempt(read_details(event.details), event.at)
+            details = read_details(event.details)
+            attempt = failed_attempt(details, event.at)
+            attempt = replace(attempt, error=_elements(details) + attempt.error)
             failures.setdefault(event.key, []).append(attempt)
     ready = _ready(states, max(log[0].at if log else 0, due_at or 0))
     for step in progress_without_tasks(states, ended=ended_at is not None):
         span = _span(step, failures.get(step.step, []), ended_at, ready.get(step.step))
         if span is not None:
             yield span
+
+
+def _elements(details: Details) -> str:
+    """Return which elements of a map have failed, nothing for a single step."""
+    if details.get("task_index") is None:
+        return ""
+    count, first = number_of(details, "tasks"), number_of(details, "task_index")
+    return f"{several(count, 'element')}: " if count > 1 else f"element {first:,}: "
 
 
 def _ready(states: Sequence[FlowStepState], first: int) -> Mapping[str, int]:

@@ -200,6 +200,11 @@ async def test_several_steps_are_listed_with_the_elements_of_maps_counted(
     page, mail, ended = found.details
     assert page.startswith("map page: 1 of 6 elements done; 2 are tried again, the first in ")
     assert "; attempt 1 failed at element " in page
+    failures = next(
+        each for each in (await client.timeline(run_id)).spans if each.failures
+    ).failures
+    numbers = [pages[n].key.partition(":")[2] for n in (1, 2)]
+    assert [each.error for each in failures] == [f"element {n}: OSError: no luck" for n in numbers]
     assert page.endswith("; 3 run on worker ann")
     assert mail.startswith("step mail runs on worker ann")
     assert ended == "0 of 2 steps ended"
