@@ -181,7 +181,12 @@ class OpenAttempts(ABC, Generic[A]):
         """Stop an attempt whose lease was lost; its end is not reported."""
         attempt = self._running.get((run_id, key))
         if attempt is not None and attempt.task.lease_no == lease_no:
-            run_logger.warning("%s %s of run %s: its lease was lost", self.kind, key, run_id)
+            run_logger.warning(
+                "%s %s of run %s is stopped: its lease was lost, or its run no longer waits for it",
+                self.kind,
+                key,
+                run_id,
+            )
             self._drop(attempt)
 
     def _drop(self, attempt: A) -> None:
