@@ -76,6 +76,32 @@ def test_wait_keeps_the_order_of_plain_futures() -> None:
     assert bench.output == [list(range(50))] * 2
 
 
+def test_all_tasks_are_in_the_order_in_which_they_were_made() -> None:
+    """Not in that of a set: numbers that fall on the same place of it come as asyncio found them.
+
+    asyncio finds tasks among those of all runs, so the order would be another on each replay.
+    """
+
+    async def flow(ctx: Context) -> list[str]:
+        made: list[str] = []
+        for number in range(40):
+            task = asyncio.create_task(work(number))
+            made.append(task.get_name())
+            for _ in range(7 * (number % 5)):
+                never()  # takes a number, too
+        me = asyncio.current_task()
+        found = [task.get_name() for task in asyncio.all_tasks() - {me}]
+        assert found == made
+        for task in asyncio.all_tasks() - {me}:
+            task.cancel()
+        await asyncio.sleep(0)
+        return [task.get_name() for task in asyncio.all_tasks()]
+
+    bench = Bench(flow)
+    bench.settle()
+    assert bench.output == ["flow"]
+
+
 def test_numbered_futures_come_in_plain_sets() -> None:
     async def flow(ctx: Context) -> bool:
         done, pending = await asyncio.wait([by_gather()])

@@ -36,6 +36,7 @@ def install() -> None:
     _installed = True
     asyncio.as_completed = asyncio.tasks.as_completed = _ordered(asyncio.as_completed)
     asyncio.wait = asyncio.tasks.wait = _ordered_wait(asyncio.wait)
+    asyncio.all_tasks = asyncio.tasks.all_tasks = _ordered_tasks(asyncio.all_tasks)
     asyncio.wrap_future = asyncio.futures.wrap_future = _threadless(asyncio.wrap_future)
     _LoopBound._get_loop = _telling(_LoopBound._get_loop)
     _Gathering.__hash__ = _number_of  # type: ignore[method-assign, assignment]
@@ -143,6 +144,22 @@ def _ordered_wait(
         return done, pending
 
     return wait
+
+
+def _ordered_tasks(original: Callable[..., set[Any]]) -> Callable[..., set[Any]]:
+    """Return an `all_tasks` that keeps the order in which a workflow has made its tasks.
+
+    asyncio finds them among the tasks of all runs of the process, and not always in this order.
+    """
+
+    @functools.wraps(original)
+    def all_tasks(loop: asyncio.AbstractEventLoop | None = None) -> set[Any]:
+        running = _get_running() if loop is None else loop
+        if isinstance(running, WorkflowLoop):
+            return OrderedSet(task for task in running.tasks if not task.done())
+        return original(loop)
+
+    return all_tasks
 
 
 def _in_order(order: Iterable[Any], found: set[Any]) -> set[Any]:
