@@ -261,11 +261,10 @@ begin
     created := v_started.created;
     notices := v_started.notices;
     for v_refused in
-        select u.run_id, u.parent_run_id, u.parent_key, e.error
-        from unnest(p_starts) with ordinality as u
-        join unnest(v_started.errors) with ordinality as e (error, ordinality) using (ordinality)
-        where e.error is not null
-        order by u.parent_run_id, ordinality
+        select u.run_id, u.parent_run_id, u.parent_key, u.unnest as error
+        from rows from (unnest(p_starts), unnest(v_started.errors)) with ordinality as u
+        where u.unnest is not null
+        order by u.parent_run_id, u.ordinality
     loop
         notices := notices || holdfast._refuse_child(p_now, v_refused.parent_run_id,
             v_refused.parent_key, v_refused.run_id,
@@ -288,11 +287,10 @@ declare
 begin
     select * into v_started from holdfast._start_ruled_runs(p_now, p_starts);
     select array_agg(u.parent_run_id) as parents, array_agg(u.parent_key) as keys,
-        array_agg(e.error) as errors
+        array_agg(u.unnest) as errors
     into v_refused
-    from unnest(p_starts) with ordinality as u
-    join unnest(v_started.errors) with ordinality as e (error, ordinality) using (ordinality)
-    where e.error is not null;
+    from rows from (unnest(p_starts), unnest(v_started.errors)) as u
+    where u.unnest is not null;
     if v_refused.parents is null then
         return v_started.notices;
     end if;

@@ -68,12 +68,11 @@ begin
             v_created := v_ruled.created;
             v_asked := v_ruled.asked;
             v_leads := v_ruled.leads;
-            select array_agg(n.schedule), array_agg(e.error ->> 'message')
+            select array_agg(n.schedule), array_agg(u.unnest ->> 'message')
             into v_excess, v_excess_errors
-            from unnest(v_starts) with ordinality as u
-            join unnest(v_ruled.errors) with ordinality as e (error, ordinality) using (ordinality)
+            from rows from (unnest(v_starts), unnest(v_ruled.errors)) as u
             join holdfast._starts_of(p_now, p_ticks) as n on (n.start).run_id = u.run_id
-            where e.error is not null;
+            where u.unnest is not null;
         else
             v_created := holdfast._start_runs(p_now, v_starts);
         end if;
