@@ -159,7 +159,8 @@ async def test_queues_show_what_waits_and_workers_what_they_do(
 ) -> None:
     for _ in range(3):
         await start(server)
-    row = re.search(r"<tr data-href[^>]*>.*?default.*?</tr>", await page(browser, "/queues"), re.DOTALL)
+    shown = await page(browser, "/queues")
+    row = re.search(r"<tr data-href[^>]*>.*?default.*?</tr>", shown, re.DOTALL)
     assert row is not None
     assert re.findall(r'<td class="num[^"]*" data-label="Due">([^<]*)', row[0]) == ["3"]
     worker = Worker(app, store)
