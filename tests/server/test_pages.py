@@ -672,6 +672,7 @@ async def test_many_runs_are_counted_then_changed(
     form = {"do": "cancel", "count": "5", "job": "one", "reason": "enough"}
     refused = await send(browser, "/bulk?queue=default", 422, **form, typed="4")
     assert "type 5 to confirm" in refused.text
+    assert "Go back in the browser to correct it" in refused.text
     for _ in range(2):
         answer = await send(browser, "/bulk?queue=default", **form, typed="5")
     async with asyncio.timeout(30):

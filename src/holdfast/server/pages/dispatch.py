@@ -200,7 +200,7 @@ class _Pages:
         view = View(self._site, principal or Principal("nobody", "read"), request)
         place = "" if principal is None else _place_of(view)
         values = _frame(view, problem.title, place) | {"problem": problem, "back": _run_of(view)}
-        values["side"] = principal is not None
+        values |= {"side": principal is not None, "of_form": request.method == "POST"}
         html = render("problem.html", values)
         return HTMLResponse(html, problem.status, headers=problem.headers)
 
