@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 REMOTE: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _PARTIAL: Final = ".partial-"  # of a file that is being written
+_LEFT_SECONDS: Final = 86_400.0  # after which its writer was killed
 
 
 class Objects(Protocol):
@@ -43,7 +45,10 @@ class Objects(Protocol):
         ...
 
     def names(self, prefix: str) -> AsyncGenerator[str]:
-        """Yield the names that begin with `prefix`, which ends with a slash, in order."""
+        """Yield the names that begin with `prefix`, which ends with a slash, in order.
+
+        In a folder they are also those of files that a killed process left a day ago.
+        """
         ...
 
     async def delete(self, name: str) -> None:
@@ -145,8 +150,16 @@ class _Folder:
         return sorted(
             path.relative_to(self._root).as_posix()
             for path in (self._root / prefix).rglob("*")
-            if path.is_file() and not path.name.startswith(_PARTIAL)
+            if path.is_file() and not _is_being_written(path)
         )
+
+
+def _is_being_written(path: Path) -> bool:
+    if not path.name.startswith(_PARTIAL):
+        return False
+    with suppress(FileNotFoundError):  # it has its name now
+        return time.time() - path.stat().st_mtime < _LEFT_SECONDS
+    return True
 
 
 class MemoryObjects:

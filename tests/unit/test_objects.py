@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,13 @@ async def test_a_file_that_was_not_finished_is_no_object(tmp_path: Path) -> None
     """S16. What a process left behind that was killed while it wrote."""
     objects = open_objects(f"file://{tmp_path}")
     await objects.put("a/1", b"1")
-    (tmp_path / "a/.partial-0123").write_bytes(b"half")
+    left = tmp_path / "a/.partial-0123"
+    left.write_bytes(b"half")
     assert [name async for name in objects.names("a/")] == ["a/1"]
+    os.utime(left, (0, 0))  # nobody writes it any more
+    for name in [name async for name in objects.names("a/")]:
+        await objects.delete(name)
+    assert os.listdir(tmp_path) == []
 
 
 async def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -159,7 +159,7 @@ class Archive:
         A run that a crash let be written twice is yielded twice.
         """
         names = [each async for each in self._objects.names("index/")]
-        for each in sorted(names, reverse=True):
+        for each in sorted((each for each in names if each.endswith(".json.gz")), reverse=True):
             index = await self._index(each)
             for run in reversed(index.runs):
                 asked = name is None or name in (run.name, run.name.rpartition("/")[2])
