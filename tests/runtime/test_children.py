@@ -335,7 +335,7 @@ def test_a_workflow_is_not_called_outside_of_one() -> None:
     [
         ({"priority": 9}, "priority must be 0"),
         ({"parent_close": "kill"}, "parent_close is terminate, cancel, abandon, not 'kill'"),
-        ({"quue": "air", "delay": 1}, "unexpected options of a child: delay, quue"),
+        ({"quue": "air", "delay": 1}, "a child: unexpected option quue: did you mean queue?"),
     ],
 )
 @pytest.mark.parametrize("call", [Context.child, Context.start_child])

@@ -58,7 +58,7 @@ async def test_an_input_that_is_no_object_is_refused_with_the_names(given: objec
         with pytest.raises(InvalidInput, match="input of mail: Expected `int`"):
             await env.client.start(mail, "ann", "x")
         with pytest.raises(
-            TypeError, match=r"for start: countdown\. There are .*delay, .*start_at"
+            TypeError, match=r"unexpected option countdown\. There are .*delay, .*start_at"
         ):
             await env.client.start(mail, "ann", countdown=3)  # type: ignore[call-overload]
 

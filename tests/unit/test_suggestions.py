@@ -83,22 +83,50 @@ async def _job(text: str) -> None: ...
     ("define", "said"),
     [
         (
-            lambda app, given: app.workflow(**given)(_run),
-            "workflow _run: unexpected option task_queue: did you mean queue?",
+            lambda app: app.step(rate=1)(_job),
+            ": app.activity, app.job, app.queue, app.workflow have",
         ),
         (
-            lambda app, given: app.job(**given)(_job),
-            "workflow _job: unexpected option task_queue: did you mean queue?",
+            lambda app: app.step(_job, retries=1),
+            "app.step: unexpected option retries: did you mean",
+        ),
+        (lambda app: app.workflow(task_queue="x"), "task_queue: did you mean queue? There are co"),
+        (
+            lambda app: app.job(task_queue="x"),
+            "app.job: unexpected option task_queue: did you mean",
+        ),
+        (lambda app: app.activity(timeout=1), "option timeout: did you mean start_to_close? There"),
+        (
+            lambda app: app.transaction(isolated=1),
+            "app.transaction: unexpected option isolated: did",
         ),
         (
-            lambda app, given: app.subscribe("a.b", app.workflow(_run), **given),
-            "unexpected option for subscribe: task_queue",
+            lambda app: app.entity(rate=1),
+            "app.entity: unexpected option rate: app.activity, app.jo",
         ),
+        (lambda app: app.flow("f", retry=1), "option retry: did you mean attempts and base_delay?"),
+        (lambda app: app.flow("f").step(x=1), "flow f: a step: unexpected option x. There are att"),
+        (lambda app: app.queue("q", limit=1), "app.queue: unexpected option limit. There are age"),
+        (lambda app: app.message_queue("q", max_receive=1), "did you mean max_receives? There are"),
+        (
+            lambda app: app.consumer("q", retries=1),
+            "app.consumer: unexpected option retries: did you",
+        ),
+        (
+            lambda app: app.alert("a", whenn=1),
+            "app.alert: unexpected option whenn: did you mean when",
+        ),
+        (lambda app: app.schedule("* * * * *", zone="x")(app.workflow(_run)), "option zone"),
+        (
+            lambda app: app.subscribe("a.b", app.workflow(_run), task_queue="x"),
+            "app.subscribe: unexpected option task_queue: did you mean queue? There are attributes",
+        ),
+        (lambda app: App("shop", buld="x"), "App: unexpected option buld: did you mean build?"),
     ],
 )
-def test_an_option_that_does_not_exist_is_not_ignored(
-    define: Callable[[App, dict[str, str]], object], said: str
+def test_an_option_that_does_not_exist_is_answered_with_what_was_meant(
+    define: Callable[[Any], object], said: str
 ) -> None:
     with pytest.raises(TypeError) as caught:
-        define(App("shop"), {"task_queue": "x"})
-    assert str(caught.value) == said
+        define(App("shop"))
+    assert said in str(caught.value)

@@ -13,6 +13,7 @@ from holdfast.client.reading import get_record, read_entries
 from holdfast.client.session import Session
 from holdfast.codec import encode
 from holdfast.definitions.app import App
+from holdfast.definitions.options import check_options
 from holdfast.errors import ConfigurationError, ForkRefused, RunExists, RunNotFound, UnknownWorkflow
 from holdfast.events import NAMED_BY_CALLERS
 from holdfast.insight.retries import find_retry
@@ -62,8 +63,7 @@ async def prepare_fork(
     session: Session, run: RunRecord, app: App | None, options: ForkOptions, known_options: Set[str]
 ) -> Fork | FlowFork:
     """Check a fork's options against the run. Raises what `Runs.fork` says."""
-    if unknown := options.keys() - known_options:
-        raise TypeError(f"unexpected option for fork: {', '.join(sorted(unknown))}")
+    check_options(options, known_options, "fork")
     if run.kind == "flow":
         return _prepare_flow_fork(run, app, options)
     version = options.get("version")

@@ -9,6 +9,7 @@ from typing import Final, TypedDict
 from holdfast.client.control import change_open, noted
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
+from holdfast.definitions.options import check_options
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, RescheduleRefused
 from holdfast.types import Delivery, Reschedule
@@ -48,8 +49,7 @@ def read_change(options: RescheduleOptions) -> Reschedule:
     Raises ConfigurationError if it changes nothing or one thing twice, InvalidName, and TypeError
     for an unknown option.
     """
-    if unknown := options.keys() - RescheduleOptions.__annotations__.keys():
-        raise TypeError(f"unexpected option for reschedule: {', '.join(sorted(unknown))}")
+    check_options(options, RescheduleOptions.__annotations__, "reschedule")
     queue, delay, start_at = options.get("queue"), options.get("delay"), options.get("start_at")
     deadline, timeout = options.get("deadline"), options.get("timeout")
     no_deadline = options.get("no_deadline", False)

@@ -25,10 +25,10 @@ from holdfast.client.scheduling import (
 )
 from holdfast.client.session import Group
 from holdfast.client.submitting import prepare_start
+from holdfast.definitions.options import check_options
 from holdfast.definitions.schedules import (
     MessageScheduleOptions,
     ScheduleOptions,
-    check_schedule_options,
     in_schedule,
     make_schedule,
 )
@@ -162,7 +162,7 @@ class Schedules(Group):
         ```
         """
         sends = topic is not None or message_queue is not None
-        check_schedule_options(options, AnyScheduleOptions, name)
+        check_options(options, AnyScheduleOptions.__annotations__, f"schedule {name}")
         with in_schedule(name):
             if (workflow is not None and sends) or (workflow is None and not sends):
                 raise ConfigurationError("give one of: a workflow, a topic, a message_queue")
@@ -194,7 +194,7 @@ class Schedules(Group):
         await client.schedules.update("nightly", "30 3 * * *", overlap="buffer_one")
         ```
         """
-        check_schedule_options(options, UpdateScheduleOptions, name)
+        check_options(options, UpdateScheduleOptions.__annotations__, f"schedule {name}")
         for _ in range(_MAX_TRIES):
             record = await self._record(name)
             new = await self._changed(record, cron, options)

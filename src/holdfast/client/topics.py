@@ -11,6 +11,7 @@ from holdfast.client.scheduling import RUN_OPTIONS, RunsOfSchedule, new_target
 from holdfast.client.session import Group
 from holdfast.client.submitting import prepare_start
 from holdfast.codec import encode
+from holdfast.definitions.options import check_options
 from holdfast.definitions.startable import AnyStartable
 from holdfast.definitions.starts import RunOptions
 from holdfast.errors import ConfigurationError
@@ -140,8 +141,7 @@ class Topics(Group):
         return subscription_id
 
     async def _runs(self, workflow: AnyStartable | str, options: RunsOfSchedule) -> RunTarget:
-        if unknown := options.keys() - RUN_OPTIONS:
-            raise TypeError(f"unexpected option for subscribe: {', '.join(sorted(unknown))}")
+        check_options(options, RUN_OPTIONS, "subscribe")
         wishes = cast("RunOptions", options)
         prepared = await prepare_start(self._session, workflow, wishes, RUN_OPTIONS)
         if prepared.template.kind == "flow":

@@ -19,6 +19,7 @@ from holdfast.definitions.jobs import Jobs
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.limits import Concurrency, Rates
 from holdfast.definitions.middleware import Middleware
+from holdfast.definitions.options import names_options
 from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.scheduling import Scheduling
 from holdfast.definitions.start_rules import RuleOptions
@@ -58,6 +59,7 @@ class WorkflowDecorator(Protocol):
     ) -> Workflow[None, Out]: ...
 
 
+@names_options(rules=RuleOptions)
 class App(
     Composing, Scheduling, Subscribing, Consuming, Alerting, Jobs, Entities, Transacting, Offering
 ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import (
     Any,
     ClassVar,
@@ -38,7 +38,6 @@ from holdfast.retry import Retry
 from holdfast.types import FlowShape, Otherwise, StepShape, TriggerRule
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_flow_step_name, check_queue_name, split_name
-from holdfast.values.suggestions import similar_name
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,14 +46,6 @@ R_co = TypeVar("R_co", covariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 
 _MAX_INTEGER: Final = 2**31 - 1  # in the database
-
-# What a step's options are called in workflows, and in other libraries.
-_OTHER_WORDS: Final = {
-    "retry": "attempts, base_delay, jitter and should_retry",
-    "retries": "attempts",
-    "max_attempts": "attempts",
-    "delay": "start_delay",
-}
 
 _split_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -294,18 +285,6 @@ def decode_each(
     if tolerates(step):
         return [None if bytes(result) == b"null" else decode(result) for result in results]
     return [decode(result) for result in results]
-
-
-def check_step_options(given: Iterable[str], known: type, of: str) -> None:
-    """Raise TypeError for an option of a step that the TypedDict `known` does not have."""
-    names = list(known.__annotations__)
-    for name in given:
-        if name not in names:
-            near = _OTHER_WORDS.get(name) or similar_name(name, names)
-            meant = f": did you mean {near}?" if near else "."
-            raise TypeError(
-                f"{of}: a step has no option {name}{meant} There are {', '.join(names)}"
-            )
 
 
 def read_shape(

@@ -22,10 +22,9 @@ from holdfast.definitions.flow_steps import (
     RunMapOptions,
     RunStepOptions,
     check_attempts,
-    check_step_options,
     whole_seconds,
 )
-from holdfast.definitions.options import limit_seconds
+from holdfast.definitions.options import check_options, limit_seconds
 from holdfast.definitions.signatures import Declared
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -180,7 +179,7 @@ class Flow(Startable[In, dict[str, object]]):
         that do not fit, and for options that cannot work.
         """
 
-        check_step_options(options, FlowStepOptions, str(self))
+        check_options(options, FlowStepOptions.__annotations__, f"{self}: a step")
 
         def define(fn: Callable[..., object]) -> AnyFlowStep:
             self._check_function(fn)
@@ -198,7 +197,7 @@ class Flow(Startable[In, dict[str, object]]):
         `over` does not give a list, and as `step` does.
         """
         source = self._check_source(over)
-        check_step_options(options, FlowMapOptions, str(self))
+        check_options(options, FlowMapOptions.__annotations__, f"{self}: a step")
 
         def define(fn: Callable[..., object]) -> AnyFlowStep:
             self._check_function(fn)
@@ -243,7 +242,7 @@ class Flow(Startable[In, dict[str, object]]):
         Raises ConfigurationError as `step` does.
         """
         source = self._run if of is None else self._check_source(of)
-        check_step_options(options, RunStepOptions, str(self))
+        check_options(options, RunStepOptions.__annotations__, f"{self}: a step")
         return self._add(RunStep[Any](name, definition, self._empty, source, self._run, **options))
 
     def run_map(
@@ -261,7 +260,7 @@ class Flow(Startable[In, dict[str, object]]):
         ConfigurationError if `over` does not give a list, and as `run_step` does.
         """
         source = self._check_source(over)
-        check_step_options(options, RunMapOptions, str(self))
+        check_options(options, RunMapOptions.__annotations__, f"{self}: a step")
         return self._add(
             RunStep[Any](name, definition, self._empty, source, self._run, is_map=True, **options)
         )

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+import inspect
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Final, TypedDict, get_args
+from functools import wraps
+from typing import Any, Final, TypedDict, TypeVar, get_args
 
 from holdfast.details import OnCancel
 from holdfast.errors import ConfigurationError
 from holdfast.types import AttributeValue
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.suggestions import similar_name
 
+T = TypeVar("T")
+
+# What options are called elsewhere, and here, where there is such an option.
+_OTHER_WORDS: Final = (
+    ("retry", "attempts and base_delay"),
+    ("retries", "attempts"),
+    ("max_attempts", "attempts"),
+    ("max_attempts", "retry"),
+    ("attempts", "retry"),
+    ("delay", "start_delay"),
+    ("timeout", "start_to_close"),
+)
 _ON_CANCEL: Final[tuple[str, ...]] = get_args(OnCancel)
 
 
@@ -21,6 +36,77 @@ def option(of: str, name: str) -> Generator[None]:
         yield
     except ConfigurationError as error:
         raise type(error)(f"{of}: {name}: {error}") from None
+
+
+def check_options(
+    given: Iterable[str], known: Collection[str], of: str, elsewhere: Iterable[str] = ()
+) -> None:
+    """Raise TypeError for an option that does not exist, with the one that was meant.
+
+    `of` is what has the options, and `elsewhere` what else has that option, if nothing is like it.
+    """
+    for name in given:
+        if name in known:
+            continue
+        words = (ours for theirs, ours in _OTHER_WORDS if theirs == name)
+        ours = next((each for each in words if each.partition(" ")[0] in known), None)
+        meant, others = ours or similar_name(name, known), ", ".join(elsewhere)
+        hint = f": did you mean {meant}?" if meant else f": {others} have it." if others else "."
+        raise TypeError(
+            f"{of}: unexpected option {name}{hint} There are {', '.join(sorted(known))}"
+        )
+
+
+def names_options(**more: type) -> Callable[[type[T]], type[T]]:
+    """Let the methods of an app say which option they do not have, and what was meant.
+
+    `more` has the TypedDict of `**NAME`, for each name; a method with another one checks itself.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        known = {
+            name: found
+            for name in dir(cls)
+            if inspect.isfunction(method := getattr(cls, name))
+            and (name == "__init__" or not name.startswith("_"))
+            and (found := _options_of(method, more))
+        }
+        for name, options in known.items():
+            owner = next(each for each in cls.__mro__ if name in vars(each))
+            setattr(owner, name, _checked(getattr(cls, name), name, options, known))
+        return cls
+
+    return decorate
+
+
+def _options_of(method: Callable[..., Any], more: Mapping[str, type]) -> frozenset[str]:
+    """Return what may be given to a method by name; nothing if it checks that itself."""
+    names = set[str]()
+    for each in inspect.signature(method).parameters.values():
+        if each.kind is each.VAR_KEYWORD:
+            if each.name not in more:
+                return frozenset()
+            names |= more[each.name].__annotations__.keys()
+        elif each.kind in (each.KEYWORD_ONLY, each.POSITIONAL_OR_KEYWORD):
+            names.add(each.name)
+    return frozenset(names - {"self"})
+
+
+def _checked(
+    method: Callable[..., Any],
+    name: str,
+    known: frozenset[str],
+    all_known: Mapping[str, frozenset[str]],
+) -> Callable[..., Any]:
+    @wraps(method)
+    def checked(self: object, *args: Any, **options: Any) -> Any:
+        if unknown := options.keys() - known:
+            of, first = "App" if name == "__init__" else f"app.{name}", min(unknown)
+            others = [f"app.{each}" for each, has in all_known.items() if first in has]
+            check_options((first,), known, of, others)
+        return method(self, *args, **options)
+
+    return checked
 
 
 def limit_seconds(limit: Duration | None, of: str, name: str) -> float | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypedDict, TypeVar, get_args
 
-from holdfast.definitions.options import AnyRunOptions
+from holdfast.definitions.options import AnyRunOptions, check_options
 from holdfast.definitions.senders import check_sender, default_policy, send_target
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError, PayloadError
@@ -26,7 +26,6 @@ from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import Moment, to_datetime, to_micros
 from holdfast.values.names import check_queue_name, check_schedule_name, full_name
-from holdfast.values.suggestions import similar_name
 from holdfast.values.texts import check_headers, check_tags, check_text
 
 Defined = TypeVar("Defined", bound=Startable[Any, Any])
@@ -141,7 +140,7 @@ def define_schedule(
             "@app.schedule(…) above @app.workflow, or app.schedule(flow, …)"
         )
     full = full_name(app, check_schedule_name(definition.name if name is None else name))
-    check_schedule_options(options, AppScheduleOptions, full)
+    check_options(options, AppScheduleOptions.__annotations__, f"schedule {full}")
     with in_schedule(full):
         target = run_target(definition, definition.encode_input(input), options)
     return Schedule(definition, make_schedule(full, target, cron, options))
@@ -159,7 +158,7 @@ def define_sender(
     """Make a schedule that publishes or sends. Raises ConfigurationError and PayloadError."""
     named = topic or message_queue or "" if name is None else name
     full = full_name(app, check_schedule_name(named))
-    check_schedule_options(options, MessageScheduleOptions, full)
+    check_options(options, MessageScheduleOptions.__annotations__, f"schedule {full}")
     with in_schedule(full):
         target = send_target(topic, message_queue, input, options)
     return Schedule(None, make_schedule(full, target, cron, options))
@@ -220,18 +219,6 @@ def read_policy(options: ScheduleOptions, known: TickPolicy) -> TickPolicy:
             "bucket_retention", options, known.bucket_retention_seconds
         ),
     )
-
-
-def check_schedule_options(given: Iterable[str], known: type, of: str) -> None:
-    """Raise TypeError for an option of a schedule that the TypedDict `known` does not have."""
-    names = sorted(known.__annotations__)
-    for name in given:
-        if name not in names:
-            near = similar_name(name, names)
-            meant = f": did you mean {near}?" if near else "."
-            raise TypeError(
-                f"schedule {of}: there is no option {name}{meant} There are {', '.join(names)}"
-            )
 
 
 @contextmanager

@@ -13,7 +13,6 @@ from holdfast.errors import ConfigurationError
 from holdfast.types import RulesOfStart, SingletonConflict, StartRules, ThrottleExcess
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.key_paths import check_key_path, fields_of
-from holdfast.values.suggestions import similar_name
 
 _MOST_STARTS: Final = 1_000_000
 
@@ -126,29 +125,12 @@ class RuleOptions(TypedDict, total=False):
     """Limits the starts within a period."""
 
 
-_NAMES: Final = [
-    "concurrency",
-    "name",
-    "priority",
-    "queue",
-    "rate",
-    "retention",
-    "timeout",
-    "version",
-]
-
-
 def rules_of(of: str, input_type: object, options: RuleOptions) -> StartRules | None:
     """Return the rules of a workflow or a flow; `of` names it in errors. None if it has none.
 
     Raises ConfigurationError for a rule of another class, for a key that no input has, and for
-    rules that do not fit each other, TypeError for any other option.
+    rules that do not fit each other.
     """
-    if unknown := options.keys() - RuleOptions.__annotations__.keys():  # else it would be ignored
-        name = min(unknown)
-        similar = similar_name(name, [*RuleOptions.__annotations__, *_NAMES])
-        meant = f": did you mean {similar}?" if similar else ""
-        raise TypeError(f"{of}: unexpected option {name}{meant}")
     fields = _given(of, input_type, options)
     if not fields:
         return None

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import encode
-from holdfast.definitions.options import AnyRunOptions
+from holdfast.definitions.options import AnyRunOptions, check_options
 from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.errors import ConfigurationError, PayloadError
@@ -168,11 +168,7 @@ def prepare(
     Raises UnknownWorkflow for a name that the app does not have, ConfigurationError for an
     option that cannot work, TypeError for one that is not known.
     """
-    if unknown := options.keys() - known_options:
-        raise TypeError(
-            f"unexpected option for start: {', '.join(sorted(unknown))}. There are "
-            f"{', '.join(sorted(known_options))}; arguments by name are input={{…}}"
-        )
+    check_options(options, known_options, "start (arguments by name are input={…})")
     wanted = cast("AnyStartable | str", workflow)  # it may be any function, which is refused
     name, version, known = _resolve(wanted, app, options.get("version"), kind)
     attributes = options.get("attributes")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from holdfast.codec import encode
+from holdfast.definitions.options import check_options
 from holdfast.definitions.schedules import StartedOptions, run_target
 from holdfast.definitions.startable import Startable
 from holdfast.definitions.workflows import Registry
@@ -73,8 +74,7 @@ def workflow_of(subscription: NewSubscription) -> str | None:
 
 def subscribed_target(workflow: Startable[Any, Any], options: StartedOptions) -> RunTarget:
     """Return what each event starts. Raises ConfigurationError, TypeError for other options."""
-    if unknown := options.keys() - StartedOptions.__optional_keys__:  # else it would be ignored
-        raise TypeError(f"unexpected option for subscribe: {', '.join(sorted(unknown))}")
+    check_options(options, StartedOptions.__annotations__, "app.subscribe")
     # Callers without a type checker pass anything.
     if not isinstance(workflow, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(

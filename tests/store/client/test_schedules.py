@@ -127,7 +127,7 @@ async def test_what_cannot_work_is_refused_before_anything_is_written(client: Cl
         await client.schedules.create("nightly", report, "0 24 * * *", input="full")
     with pytest.raises(InvalidInput, match="schedule nightly: input of"):
         await client.schedules.create("nightly", report, "0 3 * * *", input=7)  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match=r"no option catchup: did you mean catch_up\?"):
+    with pytest.raises(TypeError, match=r"unexpected option catchup: did you mean catch_up\?"):
         await client.schedules.create("nightly", report, "@daily", catchup=1)  # type: ignore[call-overload]
     assert await client.schedules.list() == []
 

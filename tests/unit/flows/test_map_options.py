@@ -70,5 +70,5 @@ def test_what_cannot_be_is_refused(flow: Flow[list[str]], options: Any, refusal:
 
 
 def test_single_steps_have_no_such_options(flow: Flow[list[str]]) -> None:
-    with pytest.raises(TypeError, match="a step has no option tolerate"):
+    with pytest.raises(TypeError, match="a step: unexpected option tolerate"):
         flow.step(tolerate=1)  # type: ignore[call-overload]

@@ -90,10 +90,10 @@ def test_a_flow_is_no_decorator(flow: Flow[Any]) -> None:
 @pytest.mark.parametrize(
     ("option", "hint"),
     [
-        ("retry", r"a step has no option retry: did you mean attempts( and|,) base_delay"),
-        ("max_attempts", "a step has no option max_attempts: did you mean attempts?"),
-        ("time_out", "a step has no option time_out: did you mean timeout?"),
-        ("xyz", r"a step has no option xyz\. There are "),
+        ("retry", "a step: unexpected option retry: did you mean attempts and base_delay"),
+        ("max_attempts", "a step: unexpected option max_attempts: did you mean attempts?"),
+        ("time_out", "a step: unexpected option time_out: did you mean timeout?"),
+        ("xyz", r"a step: unexpected option xyz\. There are "),
     ],
 )
 def test_an_option_that_does_not_exist_is_answered_with_those_that_do(
@@ -109,9 +109,7 @@ def test_an_option_that_does_not_exist_is_answered_with_those_that_do(
     ):
         with pytest.raises(TypeError, match=f"flow site: {hint}") as caught:
             define()
-        assert re.search(
-            "attempts, base_delay, jitter, (should_retry, )?timeout", str(caught.value)
-        )
+        assert re.search("attempts, base_delay, .*jitter, .*timeout", str(caught.value))
 
 
 @pytest.mark.parametrize("option", ["timeout", "base_delay"])

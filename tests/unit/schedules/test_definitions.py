@@ -203,7 +203,7 @@ def test_a_sender_has_no_workflow_and_no_options_of_runs() -> None:
     schedule: Any = app.schedule
     with pytest.raises(ConfigurationError, match="starts a workflow, publishes or sends: give"):
         schedule(send_report, "@daily", topic="a")
-    with pytest.raises(TypeError, match="no option tags"):
+    with pytest.raises(TypeError, match="unexpected option tags"):
         schedule("@daily", topic="a", tags=["x"])
 
 
@@ -226,7 +226,7 @@ def test_a_name_is_taken_once() -> None:
 
 def test_an_unknown_option_is_refused_with_one_that_is_like_it() -> None:
     app, send_report = make()
-    with pytest.raises(TypeError, match=r"no option time_zone: did you mean timezone\?"):
+    with pytest.raises(TypeError, match=r"unexpected option time_zone: did you mean timezone\?"):
         app.schedule(send_report, "@daily", time_zone="UTC")
 
 

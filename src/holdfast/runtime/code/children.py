@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import Decode, decoder, describe, encode, fingerprint, texts_before_fields
-from holdfast.definitions.options import AnyRunOptions, check_on_cancel, option
+from holdfast.definitions.options import AnyRunOptions, check_on_cancel, check_options, option
 from holdfast.definitions.startable import Startable
 from holdfast.details import ChildStarted, OnCancel, ParentClose
 from holdfast.errors import (
@@ -235,8 +235,7 @@ def _start(
     parent_close: ParentClose,
 ) -> tuple[Command, Callable[[Event], object]]:
     loop, commands = run.loop, run.ledger(Commands)
-    if unknown := options.keys() - ChildOptions.__optional_keys__:
-        raise TypeError(f"unexpected options of a child: {', '.join(sorted(unknown))}")
+    check_options(options, ChildOptions.__annotations__, "a child")
     own_key, leaf = options.get("key"), options.get("id")
     known = _find_definition(run, workflow)
     local = _of_version(known, options.get("version"))
