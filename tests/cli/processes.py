@@ -6,12 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from tests.cli.forks import Fork, fork
+
+Popen = subprocess.Popen[bytes] | Fork
 T = TypeVar("T")
 
 PATIENCE_SECONDS = 120.0
@@ -21,7 +25,7 @@ SAMPLE = str(Path(__file__).with_name("sample.py"))
 class Process:
     """A running `holdfast`; its stdout and stderr go into one file."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, popen: Popen, log: Path) -> None:
         self.popen, self.log = popen, log
 
     @property
@@ -89,15 +93,42 @@ def call(
     *arguments: str, env: Mapping[str, str] | None = None, stdin: str | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
-    return subprocess.run(
+    with ExitStack() as stack:
+        files = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(3)]
+        files[0].write(stdin or "")
+        files[0].seek(0)
+        popen = start(arguments, environment(env), [file.fileno() for file in files])
+        try:
+            popen.wait(PATIENCE_SECONDS)
+        finally:
+            popen.kill()
+            code = popen.wait()
+        for file in files[1:]:
+            file.seek(0)
+        return subprocess.CompletedProcess(
+            command(*arguments), code, files[1].read(), files[2].read()
+        )
+
+
+def start(
+    arguments: Sequence[str],
+    env: Mapping[str, str],
+    streams: Sequence[int],
+    cwd: Path | None = None,
+    new_session: bool = False,
+) -> Popen:
+    """Start a command; `streams` are the descriptors of its stdin, stdout and stderr."""
+    if (forked := fork(arguments, env, streams, cwd, new_session)) is not None:
+        return forked
+    stdin, stdout, stderr = streams
+    return subprocess.Popen(
         command(*arguments),
-        env=environment(env),
-        input=stdin,
-        stdin=subprocess.DEVNULL if stdin is None else None,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
+        env=env,
+        cwd=cwd,
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        start_new_session=new_session,
     )
 
 
@@ -106,19 +137,13 @@ def running(
     log: Path,
     *arguments: str,
     cwd: Path | None = None,
-    stdin: int = subprocess.DEVNULL,
+    stdin: int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[Process]:
     """Run a command for the length of the block; killed at its end if it still lives."""
-    with log.open("wb") as output:
-        popen = subprocess.Popen(
-            command(*arguments),
-            env=environment(env),
-            cwd=cwd,
-            stdin=stdin,
-            stdout=output,
-            stderr=output,
-        )
+    with log.open("wb") as output, Path(os.devnull).open() as nothing:
+        streams = (nothing.fileno() if stdin is None else stdin, output.fileno(), output.fileno())
+        popen = start(arguments, environment(env), streams, cwd)
     try:
         yield Process(popen, log)
     finally:

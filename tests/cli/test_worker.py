@@ -46,7 +46,8 @@ def test_it_says_when_it_is_ready_and_what_it_serves(cli: CommandLine, tmp_path:
 
 
 def test_its_hash_seed_is_fixed(cli: CommandLine, tmp_path: Path) -> None:
-    with running(tmp_path / "log", *worker(cli)) as process:
+    unfixed = {"PYTHONHASHSEED": "random"}
+    with running(tmp_path / "log", *worker(cli), env=unfixed) as process:
         process.await_text("ready")
         run = cli.json("start", "hash_seed", "--wait")
         assert run["output"] == "0"

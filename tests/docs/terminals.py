@@ -15,15 +15,20 @@ import re
 import shlex
 import signal
 import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import asyncpg
 from click.testing import CliRunner
 
 from holdfast.cli.root import holdfast
+from tests.cli.processes import Popen, environment, start
 
 _DEADLINE_SECONDS = 120.0
 _PORTS = (":7433", ":8000")  # of `holdfast server`, and of other sites
@@ -55,12 +60,38 @@ def free_port() -> int:
             return port
 
 
+def _words(command: str) -> list[str]:
+    """Return the words of a command that needs no shell, else none."""
+    return [] if re.search(r"[|<>&;$`*~]", command) else shlex.split(command, comments=True)
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A command that runs, in a session of its own; stdout and stderr go into one file."""
+
+    popen: Popen
+    output: IO[bytes]
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to all processes of the command, unless it has ended."""
+        if self.popen.poll() is None:
+            with suppress(ProcessLookupError):  # it has just ended
+                os.killpg(self.popen.pid, number)
+
+    async def ended(self, timeout: float = _DEADLINE_SECONDS) -> tuple[int, bytes]:
+        """Wait for its end; return its exit code, and what it has written."""
+        code = await asyncio.to_thread(self.popen.wait, timeout)
+        with self.output:
+            self.output.seek(0)
+            return code, self.output.read()
+
+
 class Terminals:
     """Run commands in a directory, against one database."""
 
     def __init__(self, directory: Path, database_url: str) -> None:
         self.directory, self.database_url = directory, database_url
-        self._open: list[asyncio.subprocess.Process] = []
+        self._open: list[_Opened] = []
         self._connection: asyncpg.Connection | None = None
         self._port = free_port()  # in the place of the server's usual one, which may be taken
 
@@ -87,51 +118,56 @@ class Terminals:
         """End what is still open."""
         if self._connection is not None:
             await self._connection.close()
-        for process in self._open:
-            if process.returncode is None:
-                with suppress(ProcessLookupError):  # it has just ended, which asyncio hears later
-                    os.killpg(process.pid, signal.SIGTERM)
-        for process in self._open:
+        for opened in self._open:
+            opened.send(signal.SIGTERM)
+        for opened in self._open:
             try:
-                async with asyncio.timeout(60):
-                    await process.communicate()
-            except TimeoutError:
-                os.killpg(process.pid, signal.SIGKILL)
-                await process.communicate()
+                await opened.ended(60)
+            except subprocess.TimeoutExpired:
+                opened.send(signal.SIGKILL)
+                await opened.ended()
 
     async def _run(self, command: str) -> tuple[int | None, str | bytes]:
         """Run a command to its end; return its exit code, and what it has written."""
-        words = [] if re.search(r"[|<>&;$`]", command) else shlex.split(command, comments=True)
+        words = _words(command)
         is_here = words[:1] == ["holdfast"] and not _HERE.isdisjoint(words[1:2])
         is_here = is_here and not any(_CODE.fullmatch(word) for word in words)
         if is_here and Path.cwd() == self.directory:
             runner = CliRunner(env=self._environment())
             done = await asyncio.to_thread(runner.invoke, holdfast, words[1:])
             return done.exit_code, done.output + repr(done.exception or "")
-        process = await self._start(command)
-        output, _ = await process.communicate()
-        return process.returncode, output
+        return await self._start(command).ended()
 
-    async def _start(self, command: str) -> asyncio.subprocess.Process:
+    def _start(self, command: str) -> _Opened:
+        output = tempfile.TemporaryFile()  # noqa: SIM115 (closed when the command has ended)
+        words, env = _words(command), self._environment()
+        if words[:1] == ["holdfast"]:
+            with Path(os.devnull).open() as nothing:
+                streams = (nothing.fileno(), output.fileno(), output.fileno())
+                popen = start(words[1:], env, streams, self.directory, new_session=True)
+            return _Opened(popen, output)
         of_the_shell = "|" in command or command.startswith("kill ")
-        return await asyncio.create_subprocess_shell(
+        popen = subprocess.Popen(
             command if of_the_shell else f"exec {command}",
+            shell=True,
             cwd=self.directory,
-            env=self._environment(),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
             start_new_session=True,
         )
+        return _Opened(popen, output)
 
     def _environment(self) -> Mapping[str, str]:
         programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return {
-            **os.environ,
-            "PATH": programs,
-            "HOLDFAST_DATABASE_URL": self.database_url,
-            "HOLDFAST_HOME": str(self.directory / "home"),
-        }
+        return environment(
+            {
+                "PATH": programs,
+                "HOLDFAST_DATABASE_URL": self.database_url,
+                "HOLDFAST_HOME": str(self.directory / "home"),
+            }
+        )
 
     async def fill_in(self, text: str) -> str:
         """Put what is meant for the words in capitals."""
@@ -152,7 +188,7 @@ class Terminals:
     async def _leave_open(self, command: str) -> None:
         table = next((table for start, table in _STARTED.items() if re.match(start, command)), None)
         before = await self._count(table)
-        self._open.append(await self._start(command))
+        self._open.append(self._start(command))
         async with asyncio.timeout(_DEADLINE_SECONDS):
             while table is not None and await self._count(table) <= before:
                 await asyncio.sleep(0.05)
