@@ -42,6 +42,7 @@ def call_reasons(run: RunRecord, spans: Sequence[Span], around: Surroundings) ->
         reason for span in spans if span.outcome == "open" for reason in _reasons(run, span, around)
     ]
     reasons += [_asked(key, entity) for key, entity in around.asked.items()]
+    reasons = [*_ring(around.ring), *reasons]
     rest = len(reasons) - _SHOWN
     return [*reasons[:_SHOWN], Reason(f"… and {rest:,} more")] if rest > 0 else reasons
 
@@ -127,12 +128,26 @@ def _offered(found: OpenActivity, around: Surroundings) -> str:
 def _asked(key: str, entity: RunRecord | None) -> Reason:
     if entity is None:
         return Reason(f"call {key}: the run of its entity is not found")
-    of = entity.key or next(iter(entity.tags), "")  # of a continued run
     state = entity.state.replace("_", " ")
     return Reason(
-        f"call {key}: run {entity.run_id} of {entity.full_name} {of!r} is {state}",
+        f"call {key}: run {entity.run_id} of {_named(entity)} is {state}",
         Action("why", entity.run_id),
     )
+
+
+def _ring(ring: Sequence[RunRecord]) -> Iterator[Reason]:
+    if ring:
+        shown = ", ".join(map(_named, ring[:_SHOWN])) + (", …" if len(ring) > _SHOWN else "")
+        yield Reason(
+            f"{shown} wait for each other, and no timer ends it: give a call of an entity in "
+            "them a timeout, start workers with that code, then pause and resume the run that "
+            "makes it"
+        )
+
+
+def _named(run: RunRecord) -> str:
+    of = run.key or next(iter(run.tags), "")  # of an entity that was continued
+    return f"{run.full_name} {of!r}" if of else f"{run.full_name} {run.run_id}"
 
 
 def _child(span: Span, around: Surroundings) -> Reason:

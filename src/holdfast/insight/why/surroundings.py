@@ -13,6 +13,7 @@ from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
 from holdfast.insight.spans import Span, read_details, read_json
+from holdfast.insight.why.rings import find_ring, newest_of
 from holdfast.insight.why.start_rules import waits_for_rule
 from holdfast.insight.wording import shorten
 from holdfast.store.port import Store
@@ -67,6 +68,7 @@ class Surroundings:
     says which element of a map ended it. `limits` are those that its tasks wait for.
     `failing_puts` say where a payload of it cannot be stored now. `asked` has the calls of entities
     that are not answered, by label: with the newest run of each entity, None if it is not found.
+    `ring` has the runs that wait for each other, this one first, if it is one of them.
     """
 
     now: int
@@ -86,6 +88,7 @@ class Surroundings:
     limits: Sequence[LimitWait] = ()
     failing_puts: Sequence[FailingPut] = ()
     asked: Mapping[str, RunRecord | None] = field(default_factory=dict[str, RunRecord | None])
+    ring: Sequence[RunRecord] = ()
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -126,6 +129,7 @@ async def look_around(
         limits=await store.explain_limits(run.run_id),
         failing_puts=await store.failing_puts(run.run_id),
         asked=await _asked(store, run, spans),
+        ring=await find_ring(store, run, spans),
     )
 
 
@@ -164,7 +168,7 @@ async def _asked(
     if run.wait is None or UPDATE_REPLY not in run.wait.awaiting:
         return {}
     calls = [span for span in spans if span.kind == "entity" and span.outcome == "open"]
-    runs = await _newest(store, [UUID(span.target_run_id) for span in calls[:MOST_CALLS]])
+    runs = await newest_of(store, [UUID(span.target_run_id) for span in calls[:MOST_CALLS]])
     return {span.label: runs.get(UUID(span.target_run_id)) for span in calls}
 
 
@@ -186,23 +190,17 @@ async def _open_children(store: Store, spans: Sequence[Span]) -> Mapping[UUID, R
     started = [
         UUID(span.child_run_id) for span in spans if span.kind == "child" and span.outcome == "open"
     ]
-    return await _newest(store, started[:MOST_CALLS])
+    return await newest_of(store, started[:MOST_CALLS])
 
 
 async def _targets(store: Store, spans: Sequence[Span]) -> Mapping[UUID, RunRecord]:
     sent = {UUID(span.target_run_id) for span in sent_signals(spans)}
-    return await _newest(store, list(sent)) if sent else {}
+    return await newest_of(store, list(sent)) if sent else {}
 
 
 def sent_signals(spans: Sequence[Span]) -> list[Span]:
     """Return the last signals that a run has sent to others."""
     return [span for span in spans if span.kind == "sent"][-MOST_SIGNALS:]
-
-
-async def _newest(store: Store, run_ids: Sequence[UUID]) -> Mapping[UUID, RunRecord]:
-    newest = await store.newest_runs(run_ids)
-    runs = await store.get_runs(list(set(newest.values())))
-    return {first: runs[last] for first, last in newest.items() if last in runs}
 
 
 async def _failed_element(store: Store, run: RunRecord, log: Iterable[Event]) -> str:
