@@ -13,6 +13,8 @@ import pytest
 
 from holdfast import Client
 from holdfast.errors import DatabaseUnavailable
+from holdfast.store.memory import MemoryStore
+from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
 from holdfast.store.shards import Members, Pass, shards_of
 from holdfast.types import (
@@ -27,6 +29,7 @@ from holdfast.types import (
     target_of,
 )
 from holdfast.values.ids import uuid7
+from tests.databases import execute
 from tests.shards.app import app, continue_with, gather_signals, tell
 from tests.shards.conftest import Make
 from tests.shards.engine import opened
@@ -126,6 +129,23 @@ async def test_one_worker_at_a_time_is_given_what_is_to_be_sent(stores: list[Sto
     assert await stores[0].take_forwards("one", limit=1) == [first]
     await stores[0].end_forwards([first.forward_id, second.forward_id])
     assert await stores[0].take_forwards("one") == []
+
+
+async def test_who_sent_before_the_clock_was_set_back_keeps_nobody_from_it(
+    stores: list[Store], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [home, *_] = stores
+    await home.publish(NewEvent(topic="news", payload="1"))
+    if isinstance(home, MemoryStore):
+        with monkeypatch.context() as ahead:
+            ahead.setattr(home, "_clock", lambda: wall_clock() + 3_600_000_000)
+            assert len(await home.take_forwards("one")) == 2
+    else:
+        assert len(await home.take_forwards("one")) == 2
+        set_back = "update holdfast.shard set forwarder_until = forwarder_until + interval '1 hour'"
+        execute(request.getfixturevalue("urls")[0], set_back)
+    assert len(await home.take_forwards("two")) == 2
+    assert await home.take_forwards("one") == []
 
 
 async def test_what_was_committed_late_is_given_before_what_its_sender_left_later(

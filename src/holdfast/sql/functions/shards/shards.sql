@@ -108,8 +108,9 @@ begin
 end $$;
 
 -- Return what is for other shards, oldest first, but for runs and shards that are held; nothing if
--- another worker was given something within ten seconds: two would mix up the order. Always from
--- the first one on: a number that was drawn earlier may be committed later than those around it.
+-- another worker was given something within ten seconds: two would mix up the order. Held for more
+-- than a minute from now: the clock has gone back. Always from the first one on: a number that was
+-- drawn earlier may be committed later than those around it.
 -- Refuses a limit below 0 (22023).
 -- Locks: the row of shard. Called by workers.
 create or replace function holdfast.take_forwards(
@@ -118,10 +119,13 @@ create or replace function holdfast.take_forwards(
 returns table (forward_id bigint, shard int, target_run_id uuid, details json)
 language plpgsql
 as $$
+declare
+    v_now timestamptz := holdfast.now();  -- of before a wait for the row
 begin
     update holdfast.shard s
-    set forwarder = p_worker, forwarder_until = holdfast.now() + interval '10 seconds'
-    where s.forwarder is not distinct from p_worker or s.forwarder_until < holdfast.now();
+    set forwarder = p_worker, forwarder_until = v_now + interval '10 seconds'
+    where s.forwarder is not distinct from p_worker
+        or s.forwarder_until not between v_now and v_now + interval '1 minute';
     if found then
         return query
         select f.forward_id, f.shard, f.target_run_id, f.details from holdfast.forwards f
