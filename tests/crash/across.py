@@ -7,7 +7,7 @@ each recorded result must be used exactly once on the way up.
 from __future__ import annotations
 
 import asyncio
-from typing import TypedDict, cast
+from typing import TypedDict
 
 from holdfast import Context, Retry, current_activity
 from tests.crash.workload import Effect, act, app, leave_trace, stumble
@@ -49,7 +49,7 @@ def fetch_in_thread(place: str) -> Effect:
 async def walk(place: str) -> Effect:
     """Go on from the last heartbeat of the attempt before."""
     activity = current_activity()
-    for done in range(cast("int", activity.last_heartbeat or 0), STRIDES):
+    for done in range(activity.read_heartbeat(int) or 0, STRIDES):
         await asyncio.sleep(0.02)
         activity.heartbeat(done + 1)
     return leave_trace(place, activity.idempotency_key, activity.attempt)

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pytest
 
 from holdfast import App, Batch, Retry, current_activity
-from holdfast.errors import WorkerLost
+from holdfast.errors import InvalidInput, WorkerLost
 from holdfast.insight.actions import Action
 from holdfast.insight.why import explain_run
 from holdfast.store.memory import MemoryStore
@@ -483,6 +484,25 @@ async def test_an_activity_that_outlives_the_grace_period_is_free_at_once(
     assert await desk.types("convert") == ["ActivityScheduled"]
     async with working(next_app, store):
         assert await desk.result("convert") == [1, "page 7"]
+
+
+async def test_what_an_attempt_said_last_is_read_as_a_type(store: Store, desk: Desk) -> None:
+    app = App("media")
+
+    @app.activity
+    async def convert() -> list[object]:
+        activity = current_activity()
+        if activity.attempt == 1:
+            assert activity.read_heartbeat(UUID) is None
+            activity.heartbeat(UUID(int=7))
+            raise OSError
+        with pytest.raises(InvalidInput):
+            activity.read_heartbeat(int)
+        return [activity.read_heartbeat(UUID) == UUID(int=7)]
+
+    async with working(app, store):
+        await desk.order("convert", attempts=2)
+        assert await desk.result("convert") == [True]
 
 
 # Ends from outside

@@ -11,7 +11,7 @@ from typing import TypeVar, assert_type
 from uuid import UUID
 
 from holdfast.client import Client, Run, RunHandle, RunPage, ScheduleInfo, Tick
-from holdfast.definitions.activities import Activity
+from holdfast.definitions.activities import Activity, ActivityContext
 from holdfast.definitions.app import App
 from holdfast.definitions.entities import reads
 from holdfast.definitions.lifespan import Lifespan
@@ -250,3 +250,8 @@ async def entities(client: Client, ctx: Context, sync: SyncClient) -> None:
     assert_type(sync.entity(Counter, "a").call(Counter.add, 2), int)
     assert_type(sync.entity(Counter, "a").call(Counter.label, prefix=":"), str)
     assert_type(sync.entities.get(Counter, "a").count, int)
+
+
+def heartbeats(activity: ActivityContext) -> None:
+    assert_type(activity.read_heartbeat(UUID), UUID | None)
+    assert_type(activity.read_heartbeat(list[int]), list[int] | None)

@@ -13,12 +13,12 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import ClassVar, NoReturn, ParamSpec, Protocol, TypeVar, overload
+from typing import ClassVar, NoReturn, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import encode
+from holdfast.codec import decoder, encode
 from holdfast.definitions.caller import Caller
 from holdfast.definitions.options import check_on_cancel, limit_seconds, option
 from holdfast.definitions.recorded import AttemptContext, Recorded, check_retry
@@ -253,6 +253,14 @@ class ActivityContext(AttemptContext):
         text = self._task.heartbeat
         return None if text is None else msgspec.json.decode(text)
 
+    def read_heartbeat(self, type: type[R]) -> R | None:
+        """Return `last_heartbeat` as a value of this type, None if there is none.
+
+        Raises InvalidInput for details that do not fit the type.
+        """
+        text = self._task.heartbeat
+        return None if text is None else cast("R", decoder(type)(text))
+
     def heartbeat(self, details: object = None) -> None:
         """Report that the attempt makes progress, and how far it is. Cheap; safe from any thread.
 
@@ -301,7 +309,7 @@ def current_activity() -> ActivityContext:
     @app.activity(queue="media", heartbeat_timeout="30s")
     def convert(path: str) -> None:
         activity = current_activity()
-        for page in range(activity.last_heartbeat or 0, count_pages(path)):
+        for page in range(activity.read_heartbeat(int) or 0, count_pages(path)):
             convert_page(path, page)
             activity.heartbeat(page + 1)
     ```
