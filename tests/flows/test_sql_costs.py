@@ -115,6 +115,21 @@ def test_steps_that_are_added_are_not_compared_with_each_other(hand: Hand) -> No
     assert comparisons(hand, "select holdfast.add_step('chain', 'last', array['s0'])") < 5 * MANY
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from holdfast.flow_steps(array[%s]::uuid[])",
+        "select holdfast.get_flow('many') where %s is not null",
+    ],
+)
+def test_what_a_step_depends_on_is_found_by_the_step(hand: Hand, query: str) -> None:
+    """By the key of `deps` each step reads those of all; a plan of a small table is kept."""
+    define(hand, {"slug": "a"}, *({"slug": f"s{n}", "deps": ["a"]} for n in range(20)))
+    used = set[str]().union(*map(indexes, plans_of(hand, query, hand.start("many", 1))))
+    assert "deps_by_step" in used
+    assert "deps_pkey" not in used
+
+
 def define(hand: Hand, *steps: dict[str, Any]) -> None:
     """Define the flow `many`, whose steps are not tried again."""
     shape = {"name": "many", "version": 1, "max_attempts": 1, "steps": steps}
@@ -127,6 +142,11 @@ def start_of_many(hand: Hand, value: object) -> int:
 
 def comparisons(hand: Hand, query: str, *values: object) -> int:
     """Return how many pairs of rows the joins within a call compared in vain."""
+    return sum(map(in_vain, plans_of(hand, query, *values)))
+
+
+def plans_of(hand: Hand, query: str, *values: object) -> list[dict[str, Any]]:
+    """Return the plans of the statements within a call."""
     plans: list[Any] = []
 
     def keep(notice: psycopg.errors.Diagnostic) -> None:
@@ -143,12 +163,17 @@ def comparisons(hand: Hand, query: str, *values: object) -> int:
     hand.connection.remove_notice_handler(keep)
     hand.connection.execute("set auto_explain.log_min_duration = -1")
     assert plans
-    return sum(in_vain(plan["Plan"]) for plan in plans)
+    return [plan["Plan"] for plan in plans]
 
 
 def in_vain(node: dict[str, Any]) -> int:
     of_this = node.get("Rows Removed by Join Filter", 0) * node["Actual Loops"]
     return int(of_this) + sum(in_vain(part) for part in node.get("Plans", ()))
+
+
+def indexes(node: dict[str, Any]) -> set[str]:
+    found = {index} if (index := node.get("Index Name")) else set[str]()
+    return found.union(*map(indexes, node.get("Plans", ())))
 
 
 def end_checks(hand: Hand, runs: list[UUID], output: str, room: int = 0) -> dict[str, int]:

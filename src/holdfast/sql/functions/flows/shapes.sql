@@ -112,9 +112,12 @@ begin
             'timeout', f.opt_timeout, 'steps', coalesce((
                 select jsonb_agg(jsonb_build_object('slug', s.step_slug, 'kind', s.step_type,
                     'deps', array(
-                        select d.dep_slug from holdfast.deps d
-                        where d.handler = p_handler and d.step_slug = s.step_slug
-                            and not d.is_implied
+                        select d.dep_slug from (  -- the order must not choose the index
+                            select d.dep_slug from holdfast.deps d
+                            where d.handler = p_handler and d.step_slug = s.step_slug
+                                and not d.is_implied
+                            offset 0
+                        ) as d
                         order by d.dep_slug),
                     'wants_run', s.wants_run, 'queue', s.queue,
                     'max_attempts', s.opt_max_attempts, 'base_delay', s.opt_base_delay,

@@ -40,8 +40,12 @@ begin
             d.deps
         from holdfast.steps s
         cross join lateral (
-            select array_agg(d.dep_slug order by d.dep_slug) as deps from holdfast.deps d
-            where d.handler = r.handler and d.step_slug = s.step_slug and not d.is_implied
+            select array_agg(d.dep_slug order by d.dep_slug) as deps
+            from (  -- the order must not choose the index: that of the key has all steps
+                select d.dep_slug from holdfast.deps d
+                where d.handler = r.handler and d.step_slug = s.step_slug and not d.is_implied
+                offset 0
+            ) as d
         ) as d
         where x.shape is null and s.handler = r.handler and s.step_slug <> ''
         union all
