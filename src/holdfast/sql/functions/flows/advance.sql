@@ -236,7 +236,7 @@ as $$
 begin
     perform from holdfast.tasks t
     where t.run_id = any (p_runs) and t.kind in ('step', 'child')
-        and (p_steps is null or split_part(t.key, ':', 1) = any (p_steps))
+        and (p_steps is null or split_part(t.key, ':', 1) in (select unnest(p_steps)))
     order by t.run_id, t.key for update;
 end $$;
 

@@ -177,8 +177,8 @@ begin
     notices := holdfast._tell(p_tell, v_done.notices || v_failed.notices || notices);
     outcomes := array(
         select case
-            when u.place = any (v_failed.retried) then 'retried'
-            when u.place = any (v_done.places) or u.place = any (v_failed.places) then 'recorded'
+            when u.place in (select unnest(v_failed.retried)) then 'retried'
+            when u.place in (select unnest(v_done.places || v_failed.places)) then 'recorded'
             else 'lost' end
         from generate_subscripts(p_run_ids, 1) as u (place) order by u.place);
     return next;

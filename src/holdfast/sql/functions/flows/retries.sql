@@ -121,7 +121,7 @@ begin
                 where t.run_id = p_run_id and t.step_slug = s.step_slug limit 1
             ) as t
             where s.handler = p_handler and t.status = 'skipped'
-                and s.step_slug <> all (v_again || p_given)
+                and s.step_slug not in (select unnest(v_again || p_given))
                 and 'skip-cascade' = case t.skip_reason
                     when 'condition_unmet' then s.when_unmet
                     when 'handler_failed' then s.when_exhausted end), p_given || array(
@@ -150,7 +150,7 @@ begin
                 select d.step_slug from holdfast.deps d
                 where d.handler = p_handler and d.dep_slug = l.step_slug offset 0
             ) as d
-            where d.step_slug <> all (p_without)
+            where d.step_slug not in (select unnest(p_without))
         )
         select l.step_slug from later l);
 end $$;
@@ -205,7 +205,7 @@ begin
         then '{"skip_reason": "dependency_skipped", "error": null}' else '{}' end::jsonb)).*
     from holdfast.step_states t
     where t.run_id = p_run_id and t.step_slug <> ''
-        and t.step_slug <> all (p_again || p_given);
+        and t.step_slug not in (select unnest(p_again || p_given));
     insert into holdfast.step_tasks (run_id, step_slug, task_index, output, error, attempts, worker,
         started_at, completed_at)
     select p_new_run_id, x.step_slug, x.task_index, x.output, x.error, x.attempts, x.worker,
@@ -244,7 +244,8 @@ begin
         ) as s
         cross join lateral (
             select (count(*) filter (
-                where d.dep_slug <> all (v_open) or cardinality(p_again) = 0))::int as done
+                where d.dep_slug not in (select unnest(v_open)) or cardinality(p_again) = 0
+                ))::int as done
             from holdfast.deps d
             where d.handler = p_handler and d.step_slug = u.step_slug
         ) as c
@@ -258,7 +259,8 @@ begin
         ::holdfast._ready_step order by c.step_index), '{}')
     into v_ready
     from counted c
-    where c.done = c.deps_count and (c.step_slug = any (p_again) or c.step_slug = '');
+    where c.done = c.deps_count and (
+        c.step_slug in (select unnest(p_again)) or c.step_slug = '');
     return holdfast._as_work(a.notices)
     from holdfast._advance_flows(holdfast.now(), '{}', v_ready, '{}', '{}', null) as a;
 end $$;
