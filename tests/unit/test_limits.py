@@ -105,10 +105,13 @@ def test_a_rate_may_count_units() -> None:
         ),
         (lambda: Fairness(""), "is not a path into the input"),
         (lambda: Ageing("0s"), "a period is from 0.001 s"),
-        (lambda: App("a").workflow(concurrency="5")(buy), "expected a Limit"),  # type: ignore[arg-type]
-        (lambda: App("a").workflow(rate=[5])(buy), "expected a Rate"),  # type: ignore[list-item]
+        (lambda: App("a").workflow(concurrency="5")(buy), "a Limit is needed, not '5'"),  # type: ignore[arg-type]
+        (lambda: App("a").workflow(rate=[5])(buy), "rate: a Rate, such as"),  # type: ignore[list-item]
         (lambda: App("a").workflow(concurrency=[Limit(1), Limit(2)])(buy), "contradict"),
         (lambda: App("a").activity(concurrency=Limit(1, holds="run"))(charge), "not runs"),
+        (lambda: App("a").queue("q", fairness=1), "queue q: fairness: a path, such as"),  # type: ignore[arg-type]
+        (lambda: App("a").queue("q", fairness="x"), "queue q: fairness: Fairness: key: 'x'"),
+        (lambda: App("a").queue("q", ageing="1m"), "queue q: ageing: an Ageing is needed"),  # type: ignore[arg-type]
         (lambda: App("a").queue("no queue"), "no queue"),
     ],
 )

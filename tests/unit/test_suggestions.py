@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, cast
 from uuid import uuid4
@@ -9,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import App, Client, Context, SyncClient
+from holdfast.errors import ConfigurationError
 
 RUN = str(uuid4())
 
@@ -130,3 +132,47 @@ def test_an_option_that_does_not_exist_is_answered_with_what_was_meant(
     with pytest.raises(TypeError) as caught:
         define(App("shop"))
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"max_receives": "3"}, "max_receives: a whole number from 1 to 2,147,483,647 is needed"),
+        ({"max_receives": 0}, "max_receives: a whole number from 1 to 2,147,483,647 is needed"),
+        ({"visibility": "soon"}, "visibility: not a duration: 'soon'"),
+        ({"deduplication": -1}, "deduplication: not a duration: -1"),
+        ({"keep": "soon"}, "keep: not a duration: 'soon'"),
+        ({"dead_letters": "no name"}, "dead_letters: 'no name' is not a name for a queue"),
+        ({"fifo": "yes"}, "fifo: True or False is needed, not 'yes'"),
+    ],
+)
+async def test_an_option_of_a_message_queue_that_cannot_be_names_the_queue(
+    option: dict[str, Any], said: str
+) -> None:
+    """At its declaration, and before a client asks the database."""
+    message = f"message queue parcels: {re.escape(said)}"
+    with pytest.raises(ConfigurationError, match=message):
+        App("shop").message_queue("parcels", **option)
+    with pytest.raises(ConfigurationError, match=message):
+        await Client().queues.create("parcels", **option)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"retry": 3}, "app shop: retry must be a Retry"),
+        ({"blocking_limit": "soon"}, "app shop: blocking_limit: not a duration"),
+        ({"blocking_limit": 0}, "app shop: blocking_limit: it must be more than 0"),
+    ],
+)
+def test_an_option_of_an_app_that_cannot_be_names_the_app(
+    option: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        App("shop", **option)
+
+
+def test_aliases_that_are_no_names_name_the_step() -> None:
+    for aliases in (3, "old"):
+        with pytest.raises(ConfigurationError, match="step _job: aliases: a list of names is need"):
+            App("shop").step(aliases=aliases)(_job)  # type: ignore[arg-type]

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within, send_within
 from holdfast.codec import check_open, decoder, encode, storable
+from holdfast.definitions.message_queues import lengths_of
+from holdfast.definitions.options import whole_number
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, QueueExists
 from holdfast.store.shared_calls import MAX_BATCH, persist
@@ -136,6 +138,7 @@ def receipts_of(messages: Messages) -> list[Receipt]:
 
 
 def changes_of(
+    name: str,
     visibility: Duration | None,
     max_receives: int | None,
     dead_letters: str | None,
@@ -143,17 +146,15 @@ def changes_of(
     keep: Duration | None,
 ) -> dict[str, object]:
     """Return the settings of a queue that a caller of `Queues.update` wants, by field."""
-    changes: dict[str, object] = {}
-    if visibility is not None:
-        changes["visibility_seconds"] = seconds(visibility)
+    found = lengths_of(name, visibility=visibility, deduplication=deduplication, keep=keep)
+    changes: dict[str, object] = dict(found)
     if max_receives is not None:
+        whole_number(max_receives, f"message queue {name}", "max_receives", 0)
         changes["max_receives"] = max_receives or None
     if max_receives == 0 or dead_letters is not None:
         changes["dead_letters"] = dead_letters
-    if deduplication is not None:
-        changes["dedup_seconds"] = seconds(deduplication)
     if keep is not None:
-        changes["keep_seconds"] = seconds(keep) or None
+        changes["keep_seconds"] = found["keep_seconds"] or None
     return changes
 
 

@@ -71,7 +71,8 @@ class Queues(Group):
         to the queue `dead_letters`, by default the name with `.dead` added. A deduplication id is
         known for `deduplication`. Acknowledged messages are kept for `keep`.
 
-        Raises QueueExists if a queue of this name has other settings, InvalidName and InvalidInput.
+        Raises QueueExists if a queue of this name has other settings, InvalidName,
+        ConfigurationError and InvalidInput.
 
         ```python
         await client.queues.create("parcels", visibility="1m", max_receives=5)
@@ -97,13 +98,13 @@ class Queues(Group):
         messages are not kept. What is in flight stays so for as long as it was received; consumers
         that run take on a new visibility within seconds.
 
-        Raises UnknownQueue and InvalidInput.
+        Raises UnknownQueue, ConfigurationError and InvalidInput.
 
         ```python
         await client.queues.update("parcels", visibility="5m", keep="7d")
         ```
         """
-        changes = changes_of(visibility, max_receives, dead_letters, deduplication, keep)
+        changes = changes_of(name, visibility, max_receives, dead_letters, deduplication, keep)
         found = await self.get(name)
         settings = replace(found.settings, **changes)
         return await persist(partial(self._session.store.update_queue, settings))

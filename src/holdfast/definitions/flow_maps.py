@@ -6,11 +6,10 @@ import re
 from typing import Final, Optional, TypedDict
 
 from holdfast.definitions.flow_types import list_of
-from holdfast.definitions.options import option
+from holdfast.definitions.options import whole_number
 from holdfast.errors import ConfigurationError
 from holdfast.types import StepShape
 
-_MAX_INTEGER: Final = 2**31 - 1  # in the database
 _percent: Final = re.compile(r"(\d{1,3})%")
 
 
@@ -34,19 +33,10 @@ def read_map_options(tolerate: int | str | None, concurrency: int | None, of: st
             )
         shape["tolerated_percent"] = int(found[1])
     elif tolerate is not None:
-        shape["tolerated_count"] = _whole(tolerate, of, "tolerate", 0)
+        shape["tolerated_count"] = whole_number(tolerate, of, "tolerate", 0)
     if concurrency is not None:
-        shape["concurrency"] = _whole(concurrency, of, "concurrency", 1)
+        shape["concurrency"] = whole_number(concurrency, of, "concurrency", 1)
     return shape
-
-
-def _whole(number: int, of: str, name: str, least: int) -> int:
-    # Callers without a type checker pass anything.
-    whole = isinstance(number, int) and not isinstance(number, bool)  # pyright: ignore[reportUnnecessaryIsInstance]
-    with option(of, name):
-        if not whole or not least <= number <= _MAX_INTEGER:
-            raise ConfigurationError(f"a whole number from {least} is needed, not {number!r}")
-    return number
 
 
 def tolerates(step: StepShape) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import (
     Any,
     ClassVar,
-    Final,
     ParamSpec,
     Protocol,
     TypedDict,
@@ -30,7 +29,7 @@ from holdfast.definitions.flow_parameters import (
     annotation_of,
 )
 from holdfast.definitions.flow_rules import check_dependencies, check_rule
-from holdfast.definitions.options import option
+from holdfast.definitions.options import MAX_INTEGER, option, whole_number
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -45,7 +44,6 @@ E = TypeVar("E")
 R_co = TypeVar("R_co", covariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
 
-_MAX_INTEGER: Final = 2**31 - 1  # in the database
 
 _split_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -309,7 +307,7 @@ def read_shape(
         kind="map" if is_map else "single",
         deps=tuple(outputs),
         queue=queue,
-        max_attempts=None if attempts is None else check_attempts(attempts, of),
+        max_attempts=None if attempts is None else whole_number(attempts, of, "attempts", 1),
         base_delay=whole_seconds(options.get("base_delay"), of, "base_delay"),
         jitter_percent=_check_jitter(options.get("jitter", 0.0), of),
         timeout=whole_seconds(options.get("timeout"), of, "timeout", least=1),
@@ -320,21 +318,6 @@ def read_shape(
         when_exhausted=_check_otherwise(options.get("on_exhausted", "fail"), of, "on_exhausted"),
         **read_map_options(options.get("tolerate"), options.get("concurrency"), of),
     )
-
-
-def check_attempts(attempts: int, of: str) -> int:
-    """Return how often something is tried. Raises ConfigurationError below 1."""
-    with option(of, "attempts"):
-        # Callers without a type checker pass anything.
-        if (
-            not isinstance(attempts, int)  # pyright: ignore[reportUnnecessaryIsInstance]
-            or isinstance(attempts, bool)
-            or not 1 <= attempts <= _MAX_INTEGER
-        ):
-            raise ConfigurationError(
-                f"a whole number from 1 to {_MAX_INTEGER:,} is needed, not {attempts!r}"
-            )
-    return attempts
 
 
 def _check_jitter(jitter: float, of: str) -> int | None:
@@ -356,9 +339,9 @@ def whole_seconds(length: Duration | None, of: str, name: str, *, least: int = 0
         whole = round(found)
         if abs(found - whole) > 1e-6:
             raise ConfigurationError(f"times of a flow are whole seconds, not {length!r}")
-        if not least <= whole <= _MAX_INTEGER:
+        if not least <= whole <= MAX_INTEGER:
             raise ConfigurationError(
-                f"{least} to {_MAX_INTEGER:,} seconds are possible, not {length!r}"
+                f"{least} to {MAX_INTEGER:,} seconds are possible, not {length!r}"
             )
     return whole
 

@@ -21,10 +21,9 @@ from holdfast.definitions.flow_steps import (
     FlowStepOptions,
     RunMapOptions,
     RunStepOptions,
-    check_attempts,
     whole_seconds,
 )
-from holdfast.definitions.options import check_options, limit_seconds
+from holdfast.definitions.options import check_options, limit_seconds, whole_number
 from holdfast.definitions.signatures import Declared
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -115,7 +114,7 @@ class Flow(Startable[In, dict[str, object]]):
             name=self.full_name,
             version=version,
             queue=queue,
-            max_attempts=check_attempts(attempts, of),
+            max_attempts=whole_number(attempts, of, "attempts", 1),
             base_delay=_needed(whole_seconds(base_delay, of, "base_delay"), of, "base_delay"),
             timeout=_needed(whole_seconds(timeout, of, "timeout", least=1), of, "timeout"),
         )

@@ -58,10 +58,9 @@ class Limiting:
         ```
         """
         of = f"queue {check_queue_name(name)}"
-        fair = Fairness(fairness) if isinstance(fairness, str) else fairness
         if ("queue", name) in self.registry.limits:
             raise ConfigurationError(f"{of}: its limits are declared twice")
-        self._declare("queue", of, name, limits_of(of, concurrency, rate, fair, ageing))
+        self._declare("queue", of, name, limits_of(of, concurrency, rate, fairness, ageing))
 
     def _limit_workflow(
         self, workflow: AnyWorkflow, concurrency: Concurrency | None, rate: Rates | None

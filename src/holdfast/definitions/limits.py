@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, cast
 
@@ -156,12 +156,22 @@ class Ageing:
 
 
 AnyLimit: TypeAlias = Limit | Rate | Fairness | Ageing
+_NEEDED: Final[Mapping[type[AnyLimit], str]] = {
+    Limit: "a whole number or a Limit",
+    Rate: 'a Rate, such as Rate(100, per="1m"),',
+    Fairness: "a path, such as input.customer, or a Fairness",
+    Ageing: "an Ageing",
+}
 Concurrency: TypeAlias = int | Limit | Sequence[Limit]
 Rates: TypeAlias = Rate | Sequence[Rate]
 
 
 def limits_of(
-    of: str, concurrency: Concurrency | None, rate: Rates | None, *others: AnyLimit | None
+    of: str,
+    concurrency: Concurrency | None,
+    rate: Rates | None,
+    fairness: Fairness | str | None = None,
+    ageing: Ageing | None = None,
 ) -> tuple[AnyLimit, ...]:
     """Return the limits among the options of a definition. `of` names it in errors.
 
@@ -172,7 +182,10 @@ def limits_of(
         found += _each(concurrency, Limit)
     with option(of, "rate"):
         found += _each(rate, Rate)
-    found += [other for other in others if other is not None]
+    with option(of, "fairness"):
+        found += _each(Fairness(fairness) if isinstance(fairness, str) else fairness, Fairness)
+    with option(of, "ageing"):
+        found += _each(ageing, Ageing)
     places = [
         (type(each), getattr(each, "key", None) or "", bool(getattr(each, "units", None)))
         for each in found
@@ -227,7 +240,7 @@ def units_of_call(of: str, limits: Iterable[AnyLimit]) -> Callable[..., float] |
     return next(iter(found), None)
 
 
-def _each(given: object, kind: type[Limit | Rate]) -> list[AnyLimit]:
+def _each(given: object, kind: type[AnyLimit]) -> list[AnyLimit]:
     if given is None:
         return []
     if kind is Limit and isinstance(given, int) and not isinstance(given, bool):
@@ -236,7 +249,7 @@ def _each(given: object, kind: type[Limit | Rate]) -> list[AnyLimit]:
     found: list[AnyLimit] = []
     for each in some:
         if not isinstance(each, kind):
-            raise ConfigurationError(f"expected a {kind.__name__}, got {each!r}")
+            raise ConfigurationError(f"{_NEEDED[kind]} is needed, not {each!r}")
         found.append(each)
     return found
 

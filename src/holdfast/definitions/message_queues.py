@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
+from holdfast.definitions.options import option, whole_number
+from holdfast.errors import ConfigurationError
 from holdfast.types import QueueSettings
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name
+
+_LENGTHS: Final = {"deduplication": "dedup_seconds"}
+
+
+def lengths_of(name: str, **lengths: Duration | None) -> dict[str, float]:
+    """Return the durations that are given for a message queue, by field of its settings.
+
+    Raises ConfigurationError.
+    """
+    found = dict[str, float]()
+    for each, length in lengths.items():
+        if length is not None:
+            with option(f"message queue {name}", each):
+                found[_LENGTHS.get(each, f"{each}_seconds")] = seconds(length)
+    return found
 
 
 def settings_of(
@@ -22,17 +40,28 @@ def settings_of(
 
     Raises InvalidName and ConfigurationError.
     """
+    of = f"message queue {check_queue_name(name)}"
+    for each, value in zip(("fifo", "priorities", "filters"), kind, strict=True):
+        # Callers without a type checker pass anything.
+        if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"{of}: {each}: True or False is needed, not {value!r}")
     fifo, priorities, filters = kind
+    found = lengths_of(name, visibility=visibility, deduplication=deduplication, keep=keep)
+    if max_receives is not None:
+        whole_number(max_receives, of, "max_receives", 1)
+    if dead_letters is not None:
+        with option(of, "dead_letters"):
+            check_queue_name(dead_letters)
     return QueueSettings(
-        name=check_queue_name(name),
+        name=name,
         fifo=fifo,
         has_priorities=priorities,
         has_filters=filters,
-        visibility_seconds=seconds(visibility),
+        visibility_seconds=found["visibility_seconds"],
         max_receives=max_receives,
         dead_letters=dead_letters,
-        dedup_seconds=seconds(deduplication),
-        keep_seconds=None if keep is None else seconds(keep),
+        dedup_seconds=found["dedup_seconds"],
+        keep_seconds=found.get("keep_seconds"),
     )
 
 

@@ -26,6 +26,7 @@ _OTHER_WORDS: Final = (
     ("delay", "start_delay"),
     ("timeout", "start_to_close"),
 )
+MAX_INTEGER: Final = 2**31 - 1  # in the database
 _ON_CANCEL: Final[tuple[str, ...]] = get_args(OnCancel)
 
 
@@ -107,6 +108,16 @@ def _checked(
         return method(self, *args, **options)
 
     return checked
+
+
+def whole_number(number: object, of: str, name: str, least: int) -> int:
+    """Return the whole number that an option is. Raises ConfigurationError for any other value."""
+    if type(number) is not int or not least <= number <= MAX_INTEGER:
+        raise ConfigurationError(
+            f"{of}: {name}: a whole number from {least} to {MAX_INTEGER:,} is needed, "
+            f"not {number!r}"
+        )
+    return number
 
 
 def limit_seconds(limit: Duration | None, of: str, name: str) -> float | None:

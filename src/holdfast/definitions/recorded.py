@@ -203,7 +203,7 @@ def check_run_retry(retry: object, of: str) -> Retry | None:
     return retry
 
 
-def check_retry(retry: object, of: Recorded[..., object]) -> Retry:
+def check_retry(retry: object, of: object) -> Retry:
     """Return the policy, the default for None. Raises ConfigurationError for another value."""
     if retry is None:
         return Retry()

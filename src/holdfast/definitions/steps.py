@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import types
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -93,8 +93,9 @@ class Step(Recorded[P, R_co]):
 
     def _check_aliases(self, aliases: Sequence[str]) -> tuple[str, ...]:
         with option(str(self), "aliases"):
-            if isinstance(aliases, str):
-                raise ConfigurationError(f"must be a list of names, not the text {aliases!r}")
+            # Callers without a type checker pass anything.
+            if isinstance(aliases, str) or not isinstance(aliases, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise ConfigurationError(f"a list of names is needed, not {aliases!r}")
             names = tuple(dict.fromkeys(map(check_step_name, aliases)))
             if self.name in names:
                 raise ConfigurationError(f"{self.name!r} is its current name")

@@ -17,7 +17,7 @@ from holdfast.definitions.flows import Flow
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.middleware import CallNext, Layers, surround
 from holdfast.definitions.options import option
-from holdfast.definitions.recorded import check_run_retry
+from holdfast.definitions.recorded import check_retry, check_run_retry
 from holdfast.definitions.schedules import Schedule
 from holdfast.definitions.signatures import Declared, read_signature
 from holdfast.definitions.start_rules import RuleOptions, rules_of
@@ -204,10 +204,11 @@ class Registry:
     ) -> None:
         """Start empty. Raises InvalidName outside `[a-zA-Z0-9._-]{1,128}`."""
         self.name = check_app_name(name)
-        self.retry = retry or Retry()
-        self.blocking_seconds = seconds(blocking_limit)
-        if self.blocking_seconds <= 0:
-            raise ConfigurationError(f"app {name}: blocking_limit must be more than 0")
+        self.retry = check_retry(retry, f"app {name}")
+        with option(f"app {name}", "blocking_limit"):
+            self.blocking_seconds = seconds(blocking_limit)
+            if self.blocking_seconds <= 0:
+                raise ConfigurationError("it must be more than 0")
         self.workflows: dict[tuple[str, int], AnyWorkflow] = {}
         self.activities: dict[str, AnyActivity] = {}
         self.flows: dict[tuple[str, int], AnyFlow] = {}

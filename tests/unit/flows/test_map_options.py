@@ -58,10 +58,13 @@ def test_they_are_a_part_of_the_shape(flow: Flow[list[str]]) -> None:
     [
         ({"tolerate": "101%"}, "tolerate: a number of elements or"),
         ({"tolerate": "few"}, "tolerate: a number of elements or"),
-        ({"tolerate": -1}, "tolerate: a whole number from 0 is needed, not -1"),
-        ({"tolerate": 0.5}, "tolerate: a whole number from 0 is needed"),
-        ({"concurrency": 0}, "concurrency: a whole number from 1 is needed, not 0"),
-        ({"concurrency": True}, "concurrency: a whole number from 1 is needed"),
+        ({"tolerate": -1}, "tolerate: a whole number from 0 to 2,147,483,647 is needed, not -1"),
+        ({"tolerate": 0.5}, "tolerate: a whole number from 0 to 2,147,483,647 is needed"),
+        (
+            {"concurrency": 0},
+            "concurrency: a whole number from 1 to 2,147,483,647 is needed, not 0",
+        ),
+        ({"concurrency": True}, "concurrency: a whole number from 1 to 2,147,483,647 is needed"),
     ],
 )
 def test_what_cannot_be_is_refused(flow: Flow[list[str]], options: Any, refusal: str) -> None:
