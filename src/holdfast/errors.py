@@ -459,23 +459,39 @@ class WebhookClosed(RunError):
 class UpdateRejected(RunError):
     """The run refused the update, and nothing of it happened; `error` says why.
 
-    In a workflow that has called an entity, `key` is that of the call.
+    Of a call of an entity, `entity` is its name and key; in a workflow, `key` is that of the call.
     """
 
-    def __init__(self, run_id: UUID, name: str, error: ErrorInfo, key: str | None = None) -> None:
-        super().__init__(f"run {run_id} refused update {name}: {error}")
-        self.run_id, self.name, self.error, self.key = run_id, name, error, key
+    def __init__(
+        self,
+        run_id: UUID,
+        name: str,
+        error: ErrorInfo,
+        key: str | None = None,
+        entity: str | None = None,
+    ) -> None:
+        of = f"run {run_id}" if entity is None else f"{entity} (run {run_id})"
+        super().__init__(f"{of} refused update {name}: {error}")
+        self.run_id, self.name, self.error, self.key, self.entity = run_id, name, error, key, entity
 
 
 class UpdateFailed(RunError):
     """The run accepted the update and failed to carry it out; `error` says why.
 
-    In a workflow that has called an entity, `key` is that of the call.
+    Of a call of an entity, `entity` is its name and key; in a workflow, `key` is that of the call.
     """
 
-    def __init__(self, run_id: UUID, name: str, error: ErrorInfo, key: str | None = None) -> None:
-        super().__init__(f"update {name} of run {run_id} failed: {error}")
-        self.run_id, self.name, self.error, self.key = run_id, name, error, key
+    def __init__(
+        self,
+        run_id: UUID,
+        name: str,
+        error: ErrorInfo,
+        key: str | None = None,
+        entity: str | None = None,
+    ) -> None:
+        of = f"run {run_id}" if entity is None else f"{entity} (run {run_id})"
+        super().__init__(f"update {name} of {of} failed: {error}")
+        self.run_id, self.name, self.error, self.key, self.entity = run_id, name, error, key, entity
 
 
 class TokenUnknown(RunError):

@@ -94,8 +94,10 @@ async def test_a_read_needs_no_worker(client: Client) -> None:
 async def test_a_change_that_raises_changes_nothing(worker: Worker, client: Client) -> None:
     cart = client.entity(Cart, "ann")
     await cart.add("lamp")
-    with pytest.raises(UpdateFailed, match="ValueError: at least one"):
+    whose = r"update add of carts/Cart 'ann' \(run \S+\) failed: .*ValueError: at least one"
+    with pytest.raises(UpdateFailed, match=whose) as caught:
         await cart.add("hole", -1)
+    assert caught.value.entity == "carts/Cart 'ann'"
     with pytest.raises(UpdateFailed, match="no luck"):
         await cart.fail()
     assert (await client.entities.get(Cart, "ann")).items == {"lamp": 1}
@@ -194,7 +196,7 @@ async def test_a_workflow_is_told_that_what_it_has_called_was_terminated(
             (Action("why", cart),),
         )
         assert await client.runs.terminate((entity(), "ann"))
-        with pytest.raises(RunFailed, match=r"refused update add: .*RunEnded.*\(terminated\)"):
+        with pytest.raises(RunFailed, match=r"'ann' \(run \S+\) refused update add: .*RunEnded"):
             await run.result()
         with pytest.raises(RunEnded):
             await buying
@@ -252,7 +254,9 @@ async def test_a_caller_goes_to_the_run_that_says_that_it_has_answered(
         replies._hear(f"{runs['ann'][3].run_id} click-5")
         assert await replies.find(first, "click-5", woken, at_once=True) == "6"
     monkeypatch.setattr(session.store, "read_events", None)  # it would read each log
-    found = await replies.find(first, "click-5", asyncio.Event(), at_once=True, of_entity=True)
+    found = await replies.find(
+        first, "click-5", asyncio.Event(), at_once=True, entity="carts/Cart 'ann'"
+    )
     assert found == "6"
     with replies.expect("click-0") as woken:  # of another entity
         replies._hear(f"{runs['bob'][-1].run_id} click-0")

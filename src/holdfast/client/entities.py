@@ -102,6 +102,7 @@ class Entities(Group):
     async def _ask(self, new: NewRun, name: str, payload: str, options: _Options) -> str:
         """Send a call, and return its answer as JSON text."""
         replies, access, first = self._session.replies, self._access, new.run_id
+        entity = f"{new.name} {new.key!r}"
         await replies.listen()
         update_id, timeout, run_id = options.call_id, options.timeout, first
         if update_id is None:  # nobody had it before: only the newest run needs to be asked
@@ -120,7 +121,7 @@ class Entities(Group):
                     async with limit:
                         at_once = outcome != "delivered"
                         return await replies.find(
-                            run_id, update_id, woken, at_once=at_once, of_entity=True
+                            run_id, update_id, woken, at_once=at_once, entity=entity
                         )
                 except RunEnded as error:  # it may have been deleted before it began with the call
                     ended = error.run_id or run_id
@@ -131,7 +132,7 @@ class Entities(Group):
                 except TimeoutError:
                     if timeout is None or not limit.expired():
                         raise
-                    awaited = f"answered {name} of {new.name} {new.key!r} (call id {update_id})"
+                    awaited = f"answered {name} of {entity} (call id {update_id})"
                     raise ResultTimeout(run_id, timeout, awaited) from None
 
     def _remember(self, first: UUID, newest: UUID) -> None:

@@ -97,19 +97,19 @@ class Replies:
         woken: asyncio.Event,
         *,
         at_once: bool,
-        of_entity: bool = False,
+        entity: str | None = None,
     ) -> str:
         """Wait for an update's answer and return its result as JSON text.
 
         A run that continues as new passes the update on, unless its handler has begun; one that is
-        retried, or is an entity's, does in any case. Raises UpdateRejected, UpdateFailed,
+        retried, or is that of an `entity`, does in any case. Raises UpdateRejected, UpdateFailed,
         RunNotFound, and RunEnded if the run ended without an answer.
         """
         while True:
-            ask = partial(self._ask, run_id, update_id, of_entity=of_entity)
+            ask = partial(self._ask, run_id, update_id, of_entity=entity is not None)
             found = await self._follow(run_id, ask, woken, at_once=at_once)
             if isinstance(found, Event):
-                return read_reply(run_id, found)
+                return read_reply(run_id, found, entity)
             run_id, at_once = found, True
 
     async def _follow(
@@ -189,10 +189,13 @@ class Replies:
             each.set()
 
 
-def read_reply(run_id: UUID, event: Event) -> str:
-    """Return the result of an answer as JSON text. Raises UpdateRejected and UpdateFailed."""
+def read_reply(run_id: UUID, event: Event, entity: str | None = None) -> str:
+    """Return the result of an answer as JSON text. Raises UpdateRejected and UpdateFailed.
+
+    Of a call, `entity` is the name and the key of the entity that has answered it.
+    """
     answer = msgspec.json.decode(event.details or "null", type=_Answer)
     if answer.error is None:
         return bytes(answer.result).decode()
     kind = UpdateRejected if event.type == "UpdateRejected" else UpdateFailed
-    raise kind(run_id, answer.update_name, answer.error)
+    raise kind(run_id, answer.update_name, answer.error, entity=entity)

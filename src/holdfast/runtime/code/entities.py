@@ -223,7 +223,8 @@ class _Caller:
             call_key, history = key_of(answer.call_id), run.history
             history.note_failures().tell(call_key, history.position)
             kind = UpdateRejected if reply.rejected else UpdateFailed
-            raise kind(entity.new_run(key).run_id, method.name, reply.error, call_key)
+            new = entity.new_run(key)
+            raise kind(new.run_id, method.name, reply.error, call_key, f"{new.name} {key!r}")
         result = b"null" if reply.result is msgspec.UNSET else bytes(reply.result)
         return method.result.decode(result)
 
