@@ -54,11 +54,11 @@ begin
     end if;
     v_starts := holdfast._lock_starts(holdfast._starts(v_now, p_run_ids,
         array(
-            select regexp_replace(u.flow, '@[0-9]{1,9}$', '')
+            select split_part(u.flow, '@', 1)
             from unnest(p_flows) with ordinality as u (flow, place) order by u.place),
         p_inputs,
         array(
-            select substring(u.flow from '@([0-9]{1,9})$')::int
+            select nullif(split_part(u.flow, '@', 2), '')::int
             from unnest(p_flows) with ordinality as u (flow, place) order by u.place),
         p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags,
         p_headers, p_waiters));
@@ -147,7 +147,6 @@ returns holdfast._start[]
 language plpgsql
 as $$
 declare
-    v_place int;
     v_shape text;
 begin
     perform pg_advisory_xact_lock_shared(hashtext('holdfast.flow'), hashtext(f.slug))
@@ -158,12 +157,11 @@ begin
             as n
         order by 1
     ) as f;
-    for v_place in
-        select u.ordinality from unnest(p_starts) with ordinality as u where u.version is null
-    loop
-        v_shape := holdfast._newest_shape(p_starts[v_place].name);
-        if v_shape is not null then
-            p_starts[v_place].name := split_part(v_shape, '@', 1);
+    for v_place in 1 .. cardinality(p_starts) loop
+        if p_starts[v_place].version is null then
+            v_shape := holdfast._newest_shape(p_starts[v_place].name);
+            p_starts[v_place].name := coalesce(
+                split_part(v_shape, '@', 1), p_starts[v_place].name);
             p_starts[v_place].version := split_part(v_shape, '@', 2)::int;
         end if;
     end loop;
