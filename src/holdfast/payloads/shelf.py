@@ -61,7 +61,7 @@ class Shelf:
         self._store, self.url, self.above = store, large.url, large.above
         self._opened: dict[str, Objects] = {}
         self._limit = asyncio.Semaphore(_AT_ONCE)
-        self._noted: OrderedDict[tuple[UUID, UUID | None], float] = OrderedDict()
+        self._noted: OrderedDict[UUID, float] = OrderedDict()
         self._puts: OrderedDict[tuple[UUID, bytes], Put] = OrderedDict()
         self._cache: OrderedDict[str, str] = OrderedDict()
         self._cached = 0  # characters
@@ -130,20 +130,26 @@ class Shelf:
             del self._puts[key]
 
     async def _note(self, pairs: Iterable[tuple[UUID, UUID | None]], seconds: float) -> set[UUID]:
-        """Say in the database that runs have objects.
+        """Say in the database that runs have objects, and which other runs use them.
 
-        Return the owners whose objects from before are still being deleted after `seconds`.
+        Users are noted each time: one may be another run of its key by now, and what the deleted
+        one used is forgotten. Return the owners whose objects from before are still being deleted
+        after `seconds`.
         """
         now = _time()
-        left = [pair for pair in pairs if now - self._noted.get(pair, -1e9) > _NOTED_SECONDS]
+        left = [
+            (owner, user)
+            for owner, user in pairs
+            if user is not None or now - self._noted.get(owner, -1e9) > _NOTED_SECONDS
+        ]
         refused = set[UUID]()
         while left:
             owners, users = [owner for owner, _ in left], [user for _, user in left]
             refused = set(await self._store.own_payloads(self.url, owners, users))
-            for pair in left:
-                if pair[0] not in refused:
-                    self._noted[pair] = now
-                    self._noted.move_to_end(pair)
+            for owner in owners:
+                if owner not in refused:
+                    self._noted[owner] = now
+                    self._noted.move_to_end(owner)
             left = [pair for pair in left if pair[0] in refused]
             if left and _time() - now > seconds:
                 break

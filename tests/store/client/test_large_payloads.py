@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -419,6 +419,25 @@ async def test_a_run_waits_while_objects_of_an_earlier_one_are_deleted(
         is_deleting = False
         assert await large_run.result() == 5_000
     assert sorted(calls) == [10, 5_000]
+
+
+async def test_a_run_that_uses_an_object_is_noted_each_time(
+    store: Store, large: LargePayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be another run of its key: what the deleted one used was forgotten with it."""
+    noted, own, kept = list[UUID | None](), store.own_payloads, shelf.Shelf(store, large)
+
+    async def note(url: str, owners: Sequence[UUID], users: Sequence[UUID | None]) -> list[UUID]:
+        noted.extend(users)
+        return await own(url, owners, users)
+
+    monkeypatch.setattr(store, "own_payloads", note)
+    owner, user = uuid4(), uuid4()
+    for _ in range(2):
+        put = kept.find(owner, BIG) or kept.add(owner, BIG, f'"{BIG}"')
+        await kept.put([(put, None), (put, user)])
+    assert len(noted) == 3
+    assert noted.count(user) == 2
 
 
 async def until_explained(client: Client, run_id: UUID, url: str) -> None:
