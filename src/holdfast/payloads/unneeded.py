@@ -19,7 +19,7 @@ logger = logging.getLogger("holdfast.payloads")
 _OWNERS: Final = 100  # that are looked at in one call
 _AT_ONCE: Final = 16
 _OWNER_SECONDS: Final = 60.0  # for the objects of one; the lease is ten minutes
-_LOST_SECONDS: Final = 60.0  # at one URL, after which it is left alone
+LOST_SECONDS: Final = 60.0  # of a pass, with a URL that does not answer; then it is left alone
 _READ_SECONDS: Final = 60.0
 
 
@@ -76,7 +76,7 @@ async def _delete(
     """Delete the objects of an owner. Return False if they are left; `lost` has seconds by URL."""
     time = asyncio.get_running_loop().time
     async with limit:
-        if lost.get(owner.url, 0.0) >= _LOST_SECONDS:
+        if lost.get(owner.url, 0.0) >= LOST_SECONDS:
             return False
         began = time()
         try:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import ObjectsUnavailable
 from holdfast.payloads import delete_unneeded, refers, with_objects
+from holdfast.payloads.unneeded import LOST_SECONDS
 from holdfast.retention import Archive
 from holdfast.retention.archive import ArchiveObject
 from holdfast.retention.reading import read_head
@@ -26,7 +27,6 @@ _ARCHIVED_ROWS: Final = 100_000
 _ROWS: Final = 5_000  # that are read, or deleted, at once
 _AT_ONCE: Final = 2  # parts that are read at the same time
 _OBJECT_BYTES: Final = 32 * 1024 * 1024
-_LOST_SECONDS: Final = 60.0  # with large payloads that cannot be read; their runs are left then
 _MISSED_DAYS: Final = 30  # beyond its retention, a run is left for large payloads that are missing
 
 
@@ -129,7 +129,7 @@ class _Contents:
     def __init__(self, store: Store, now: int) -> None:
         self.store, self._now = store, to_datetime(now)
         self.error: ObjectsUnavailable | None = None
-        self._left_seconds = _LOST_SECONDS
+        self._left_seconds = LOST_SECONDS
 
     async def of(self, lines: list[str]) -> list[list[str]]:
         """Return the lines of a run with the contents, nothing if the run is to be left."""

@@ -266,7 +266,7 @@ async def test_one_object_that_was_changed_keeps_no_other_run_from_the_archive(
     """Runs with large payloads are left as well once too much time was lost with such."""
     monkeypatch.setenv("HOLDFAST_ARCHIVE", f"file://{tmp_path}/archive")
     monkeypatch.setenv("HOLDFAST_SWEEPER_INTERVAL", "off")  # the test sweeps
-    monkeypatch.setattr(deletion, "_LOST_SECONDS", lost_seconds)
+    monkeypatch.setattr(deletion, "LOST_SECONDS", lost_seconds)
     async with working(make_app(large), store) as client:
         damaged, small, big = [
             await client.start("echo", text, retention=0) for text in (BIG, SMALL, f"{BIG}!")

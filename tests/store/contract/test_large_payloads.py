@@ -244,7 +244,7 @@ async def test_a_place_that_does_not_answer_is_not_asked_for_each_owner(
 
     monkeypatch.setattr(store, "objects_at", objects_at)
     monkeypatch.setattr(unneeded, "_OWNER_SECONDS", 0.05)
-    monkeypatch.setattr(unneeded, "_LOST_SECONDS", 0.04)
+    monkeypatch.setattr(unneeded, "LOST_SECONDS", 0.04)
     owners = [uuid4() for _ in range(230)]
     await store.own_payloads(URL, owners, [None] * len(owners))
     await store.own_payloads(asked, owners[:3], [None] * 3)
@@ -265,7 +265,7 @@ async def test_a_run_with_many_objects_keeps_no_other_from_losing_its_own(
     monkeypatch.setattr(store, "objects_at", lambda _: cast("Objects", slow))
     monkeypatch.setattr(unneeded, "_AT_ONCE", 1)
     monkeypatch.setattr(unneeded, "_OWNER_SECONDS", 0.3)
-    monkeypatch.setattr(unneeded, "_LOST_SECONDS", 0.3)
+    monkeypatch.setattr(unneeded, "LOST_SECONDS", 0.3)
     owners = [uuid4() for _ in range(3)]
     await store.own_payloads(URL, owners, [None] * 3)
     await clock.advance(DAY)

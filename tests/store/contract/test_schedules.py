@@ -521,6 +521,18 @@ async def test_old_buckets_are_deleted(store: Store, sally: ManualScheduler, clo
     assert summary(await store.list_buckets(NAME)) == [("buffered", None)]
 
 
+@pytest.mark.parametrize(("before", "after", "deleted"), [(100, 1, 0), (1, 100, 1)])
+async def test_a_bucket_is_kept_as_long_as_its_schedule_said_when_it_was_handled(
+    store: Store, sally: ManualScheduler, clock: Clock, before: int, after: int, deleted: int
+) -> None:
+    tick = await sally.create(bucket_retention_seconds=before)
+    await clock.advance(60)
+    await sally.fire(tick)
+    assert (await store.update_schedule(new_schedule(bucket_retention_seconds=after)))[0] is True
+    await clock.advance(10)
+    assert await store.sweep_buckets() == deleted
+
+
 async def test_the_next_look_is_when_something_is_due(store: Store, sally: ManualScheduler) -> None:
     assert msgspec.structs.astuple(await store.next_look()) == (None, None, False)
     tick = await sally.create()

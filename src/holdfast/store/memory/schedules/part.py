@@ -292,9 +292,7 @@ class MemorySchedules(Part):
                 for name, buckets in tables.buckets.items()
                 for at, bucket in buckets.items()
                 if bucket.outcome != "buffered"
-                and bucket.handled_at
-                + to_micros(tables.schedules[name].new.policy.bucket_retention_seconds)
-                <= now
+                and tables.schedules[name].kept_until(bucket.handled_at) <= now
             ]
             for _, name, at in sorted(over)[:limit]:
                 del tables.buckets[name][at]

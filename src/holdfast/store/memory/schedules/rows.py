@@ -6,11 +6,15 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.store.memory.clock import to_micros
 from holdfast.types import NewSchedule, Overlap, PausedBy
 
 
 class ScheduleRow(msgspec.Struct):
-    """A schedule, and where it is. A `next_tick_at` of None has not been computed."""
+    """A schedule, and where it is. A `next_tick_at` of None has not been computed.
+
+    `retentions` are those that buckets had before, each with the last moment at which it did.
+    """
 
     new: NewSchedule
     revision: int
@@ -29,6 +33,12 @@ class ScheduleRow(msgspec.Struct):
     last_run_id: UUID | None = None
     open_run_ids: list[UUID] = []
     buffered: int = 0
+    retentions: list[tuple[int, float]] = []
+
+    def kept_until(self, handled_at: int) -> int:
+        """Return until when a bucket is kept, by the retention of when its tick was handled."""
+        before = (seconds for last, seconds in self.retentions if handled_at <= last)
+        return handled_at + to_micros(next(before, self.new.policy.bucket_retention_seconds))
 
 
 class BackfillRow(msgspec.Struct):

@@ -43,6 +43,8 @@ def redefine(row: ScheduleRow, new: NewSchedule, now: int, revision: int) -> Non
         row.look_at = NEVER
     if is_new:
         row.position, row.next_tick_at, row.error = now, None, None
+    if (kept := row.new.policy.bucket_retention_seconds) != new.policy.bucket_retention_seconds:
+        row.retentions.append((now, kept))
     row.new = msgspec.structs.replace(new, paused=False)
     row.note = row.note if new.note is None else new.note
     row.revision, row.updated_at = revision, now
