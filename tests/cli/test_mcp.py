@@ -268,6 +268,28 @@ def test_the_end_of_stdin_ends_the_process(cli: CommandLine) -> None:
         assert (process.returncode, out) == (0, "")
 
 
+def test_a_message_that_cannot_be_read_is_refused() -> None:
+    """Fault: nothing was answered, and an agent that had sent half of an emoji waited for ever."""
+    unread = ('{"id":2,"method":"tools/call","params":{"name":"\\ud83d"}}', '{"id":"a"}', "no JSON")
+    process = subprocess.Popen(
+        command("mcp", "--docs"),
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        _initialize(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for text, call_id in zip(unread, (2, "a", None), strict=True):
+            process.stdin.write(text.replace("{", '{"jsonrpc":"2.0",', 1) + "\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert (answer["id"], answer["error"]["code"]) == (call_id, -32700)
+            assert answer["error"]["message"].startswith("the message cannot be read: ")
+
+
 def test_a_client_that_reads_no_more_ends_the_process(cli: CommandLine) -> None:
     """As one that was killed in a call: no traceback, also if stdin is held open by another."""
     with _process(cli.url, stderr=subprocess.PIPE) as process:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self, cast
 
 from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
+from mcp.shared.message import SessionMessage
 
 from holdfast._version import __version__
 from holdfast.mcp.calling import Answer
@@ -70,12 +72,52 @@ async def serve(tools: Tools) -> bool:
     try:
         async with stdio_server() as (reads, writes):
             try:
-                await server.run(reads, writes, server.create_initialization_options())
+                options = server.create_initialization_options()
+                await server.run(cast("Any", _Answered(reads, writes)), writes, options)
             finally:
                 stdin.end()  # the package waits for its thread, which reads it
     except* BrokenPipeError:
         pass  # the client does not read what it is answered: it has ended
     return interrupted.is_set()
+
+
+class _Answered:
+    """The messages that can be read. The others are refused, or their callers would wait for ever.
+
+    As one with half of an emoji: an escape of a lone surrogate is no text.
+    """
+
+    def __init__(self, reads: Any, writes: Any) -> None:
+        self._reads, self._writes = reads, writes
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reads, name)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        while isinstance(found := await anext(self._reads), Exception):
+            await self._writes.send(SessionMessage(_refusal(found)))
+        return found
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._reads.aclose()
+
+
+def _refusal(error: Exception) -> types.JSONRPCError:
+    """Return the answer to a message that cannot be read, by its id if that can be."""
+    call_id, text = None, str(error)
+    with suppress(Exception):
+        [first, *_] = cast("Any", error).errors()
+        text, given = first["msg"], first["input"]
+        found = json.loads(given) if isinstance(given, str) else given
+        call_id = found["id"] if isinstance(found["id"], int | str) else None
+    data = types.ErrorData(code=types.PARSE_ERROR, message=f"the message cannot be read: {text}")
+    return types.JSONRPCError(jsonrpc="2.0", id=call_id, error=data)
 
 
 class _Stdin:
