@@ -230,7 +230,10 @@ class DatabaseServer:
 
     def _create(self, template: str) -> str:
         name = f"{self.schema}_test_{self.worker}_{os.getpid()}_{next(_numbers)}"
-        self._execute(f"create database {name} template {template}")
+        # The files at once, in half of the time, where no disk is waited for; PostgreSQL 14 cannot.
+        copies = self.shared is not None and self._session().info.server_version >= 150_000
+        how = " strategy file_copy" if copies else ""
+        self._execute(f"create database {name} template {template}{how}")
         return name
 
     def _drop(self, name: str) -> None:
@@ -240,9 +243,12 @@ class DatabaseServer:
         self._execute(f"drop database {name} with (force)")
 
     def _execute(self, statement: str) -> None:
+        self._session().execute(statement.encode())
+
+    def _session(self) -> psycopg.Connection[TupleRow]:
         if self.own is None or self.own.closed:
             self.own = psycopg.connect(self.url, autocommit=True)
-        self.own.execute(statement.encode())
+        return self.own
 
 
 def execute(url: str, statements: str) -> None:
