@@ -131,6 +131,22 @@ async def test_one_worker_at_a_time_is_given_what_is_to_be_sent(stores: list[Sto
     assert await stores[0].take_forwards("one") == []
 
 
+async def test_large_payloads_are_sent_a_few_at_a_time(
+    stores: list[Store], members: Members
+) -> None:
+    """All in one call would take more time than a call has, again and again."""
+    large = f'"{"x" * (3 << 20)}"'
+    for number in range(3):
+        await stores[0].publish(NewEvent(topic="news", payload=large, event_id=f"event-{number}"))
+    pages: list[int] = []
+    while page := await stores[0].take_forwards("one"):
+        done = await Pass(members).send(page)
+        await stores[0].end_forwards(done)
+        pages.append(len(done))
+    assert pages == [3, 3]
+    assert len(await stores[0].take_forwards("one", limit=0)) == 0
+
+
 async def test_who_sent_before_the_clock_was_set_back_keeps_nobody_from_it(
     stores: list[Store], request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import accumulate
 from typing import Final
 from uuid import UUID
 
@@ -24,6 +25,7 @@ from holdfast.types import (
 )
 
 _HELD: Final = 10_000_000
+_PAGE: Final = 8 << 20  # bytes
 _AHEAD: Final = 60_000_000  # held for longer from now: the clock has gone back
 
 
@@ -60,7 +62,10 @@ class MemoryShards(Part):
             if tables.shard is None or (holder != worker_id and now <= until <= now + _AHEAD):
                 return []
             tables.forwarder = worker_id, now + _HELD
-            return [each for each in tables.forwards if target_of(each) not in held][:limit]
+            free = [each for each in tables.forwards if target_of(each) not in held]
+            sizes = accumulate(map(_size, free))
+            end = next((place for place, size in enumerate(sizes, 1) if size >= _PAGE), limit)
+            return free[: min(limit, end)]
 
     async def receive_signals(self, signals: Sequence[NewSignal]) -> Delivered:
         async with self._transaction() as (tables, now):
@@ -91,3 +96,8 @@ def _has_arrived(tables: Tables, signal: NewSignal) -> bool:
             break
         run_id = next_of(tables.runs[run_id])
     return False
+
+
+def _size(forward: Forward) -> int:
+    sent = forward.signal or forward.event
+    return 0 if sent is None else len(sent.payload)

@@ -50,9 +50,10 @@ class PostgresShards(Part):
         return [_read_forward(row) for row in rows]
 
     async def receive_signals(self, signals: Sequence[NewSignal]) -> Delivered:
-        row = await self._database.row(
-            "receive_signals", *columns(signals, "run_id", "name", "payload", "signal_id")
-        )
+        arguments = columns(signals, "run_id", "name", "payload", "signal_id")
+        weight = sum(len(each.payload) for each in signals)
+        with translated():
+            row = await self._database.row_untranslated("receive_signals", arguments, weight=weight)
         return Delivered(row["outcomes"], read_notices(row["notices"]))
 
     async def end_forwards(self, forward_ids: Sequence[int]) -> None:

@@ -110,8 +110,8 @@ end $$;
 -- Return what is for other shards, oldest first, but for runs and shards that are held; nothing if
 -- another worker was given something within ten seconds: two would mix up the order. Held for more
 -- than a minute from now: the clock has gone back. Always from the first one on: a number that was
--- drawn earlier may be committed later than those around it.
--- Refuses a limit below 0 (22023).
+-- drawn earlier may be committed later than those around it. Ends with the one with which they take
+-- 8 MiB: they are sent in one call. Refuses a limit below 0 (22023).
 -- Locks: the row of shard. Called by workers.
 create or replace function holdfast.take_forwards(
     p_worker text, p_held_runs uuid[], p_held_shards int[], p_limit int
@@ -121,18 +121,25 @@ language plpgsql
 as $$
 declare
     v_now timestamptz := holdfast.now();  -- of before a wait for the row
+    v_bytes bigint := 0;
 begin
     update holdfast.shard s
     set forwarder = p_worker, forwarder_until = v_now + interval '10 seconds'
     where s.forwarder is not distinct from p_worker
         or s.forwarder_until not between v_now and v_now + interval '1 minute';
-    if found then
-        return query
+    if not found then
+        return;
+    end if;
+    for forward_id, shard, target_run_id, details in
         select f.forward_id, f.shard, f.target_run_id, f.details from holdfast.forwards f
         where not exists (select from unnest(p_held_runs) as u (id) where u.id = f.target_run_id)
             and not exists (select from unnest(p_held_shards) as u (id) where u.id = f.shard)
-        order by f.forward_id limit holdfast._limit(p_limit);
-    end if;
+        order by f.forward_id limit holdfast._limit(p_limit)
+    loop
+        return next;
+        v_bytes := v_bytes + octet_length(details::text);
+        exit when v_bytes >= 8388608;
+    end loop;
 end $$;
 
 -- Forget what has arrived. Locks: the rows. Called by workers.
