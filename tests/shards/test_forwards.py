@@ -9,6 +9,7 @@ from functools import partial
 from typing import TypeAlias, cast
 
 import asyncpg
+import psycopg
 import pytest
 
 from holdfast import Client
@@ -145,6 +146,33 @@ async def test_large_payloads_are_sent_a_few_at_a_time(
         pages.append(len(done))
     assert pages == [3, 3]
     assert len(await stores[0].take_forwards("one", limit=0)) == 0
+
+
+def test_what_is_held_is_not_compared_one_by_one(database_url: str) -> None:
+    """While a shard is away, each page leaves out all that waits for runs of it."""
+    plans: list[str] = []
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "insert into holdfast.shard (engine, number, counts) values ('x', 0, '{2}')"
+        )
+        connection.execute("""
+            insert into holdfast.forwards (target_run_id, details, created_at)
+            select gen_random_uuid(), '{"name":"tell","payload":"1","signal_id":"x"}', now()
+            from generate_series(1, 100)
+        """)
+        connection.add_notice_handler(lambda told: plans.append(told.message_primary or ""))
+        connection.execute(
+            "load 'auto_explain'; set auto_explain.log_min_duration = 0; set auto_explain.log_level"
+            " = notice; set auto_explain.log_nested_statements = on"
+        )
+        taken = connection.execute("""
+            select count(*) from holdfast.take_forwards('one', array(
+                select f.target_run_id from holdfast.forwards f limit 99), '{1}', 500)
+        """).fetchone()
+    assert taken == (1,)
+    [plan] = [each for each in plans if "order by f.forward_id" in each]
+    assert "Scan" in plan
+    assert "Nested Loop" not in plan
 
 
 async def test_who_sent_before_the_clock_was_set_back_keeps_nobody_from_it(

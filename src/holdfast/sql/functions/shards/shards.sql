@@ -132,8 +132,9 @@ begin
     end if;
     for forward_id, shard, target_run_id, details in
         select f.forward_id, f.shard, f.target_run_id, f.details from holdfast.forwards f
-        where not exists (select from unnest(p_held_runs) as u (id) where u.id = f.target_run_id)
-            and not exists (select from unnest(p_held_shards) as u (id) where u.id = f.shard)
+        -- A table of hashes, whatever the planner believes of the arrays.
+        where (f.target_run_id in (select u.id from unnest(p_held_runs) as u (id))) is not true
+            and (f.shard in (select u.id from unnest(p_held_shards) as u (id))) is not true
         order by f.forward_id limit holdfast._limit(p_limit)
     loop
         return next;
