@@ -513,6 +513,25 @@ async def test_a_step_that_is_cancelled_before_it_begins_is_not_said_to_be_forgo
         assert await env.run(checkout) == 4
 
 
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+async def test_an_exit_in_a_task_beside_the_code_fails_the_run(kind: type[BaseException]) -> None:
+    """The run ends, although its own code still waits."""
+    app = App("check")
+
+    @app.workflow
+    async def code(ctx: Context) -> None:
+        async def leave() -> None:
+            raise kind(3)
+
+        task = asyncio.create_task(leave())
+        await ctx.wait_for_signal("never")
+        await task
+
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed, match=kind.__name__):
+            await env.run(code)
+
+
 @pytest.mark.parametrize("code", [_dropped, _dropped_before_a_wait])
 async def test_a_worker_that_checks_warns_of_a_step_that_is_not_awaited(
     code: Any, caplog: pytest.LogCaptureFixture

@@ -115,7 +115,8 @@ def check_end(instance: Instance) -> None:
     """
     loop, steps = instance.loop, instance.steps
     if isinstance(steps, WatchedSteps) and (root := loop.root) is not None:
-        steps.check_end(raised=root.cancelled() or root.exception() is not None)
+        left = loop.fatal is not None  # by an exit of another task: the run's own code may wait
+        steps.check_end(raised=left or root.cancelled() or root.exception() is not None)
     if loop.broken is not None:
         raise loop.broken
 
