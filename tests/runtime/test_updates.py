@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import dataclass
 
 import pytest
@@ -146,6 +147,36 @@ def test_a_handler_may_do_durable_work_while_the_run_continues() -> None:
         ("a", '{"update_name":"reserve","result":30}'),
     ]
     assert [n.payload for n in bench.notices] == [f"{RUN_ID} b", f"{RUN_ID} a"]
+
+
+def test_an_exit_in_a_handler_fails_its_update_and_not_the_run() -> None:
+    """So does one in a library that it calls, as a parser of arguments."""
+
+    async def flow(ctx: Context) -> str:
+        async def leave() -> None:
+            sys.exit("no such option")
+
+        def refuse() -> None:
+            sys.exit("no such item")
+
+        ctx.handle_update("leave", leave)
+        ctx.handle_update("refused", leave, validate=refuse)
+        await ctx.wait_for_signal("close")
+        return "closed"
+
+    bench = Bench(flow)
+    bench.settle()
+    bench.resume(bench.update("leave", None, "a"), bench.update("refused", None, "b"))
+    bench.settle()
+    bench.crash()
+    bench.settle()
+    for kind, said in ((UPDATE_COMPLETED, "option"), (UPDATE_REJECTED, "item")):
+        [answer] = bench.details_of(kind)
+        assert answer["error"]["kind"] == "builtins.SystemExit"
+        assert answer["error"]["message"] == f"no such {said}"
+    bench.resume(bench.signal("close"))
+    bench.settle()
+    assert bench.output == "closed"
 
 
 def test_a_handler_that_fails_fails_its_update_and_not_the_run() -> None:

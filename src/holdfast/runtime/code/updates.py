@@ -248,7 +248,7 @@ class Updates(Ledger):
             args = self._decode(handler, update, accepted=accepted)
             if handler.validate is not None and not accepted:
                 handler.validate(*args)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             kind = UPDATE_COMPLETED if accepted else UPDATE_REJECTED
             self._say(kind, update, error=describe(error))
             return
@@ -259,7 +259,7 @@ class Updates(Ledger):
             self._run.history.handlers[update.id or ""] = task, was_completed
         try:
             result = await handler.call(args)
-        except (Exception, asyncio.CancelledError) as error:
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
             if not self._loop.closing:
                 if accepted and not was_completed and self._was_passed(update, scope, error):
                     self.misraised = self.misraised or (update, error)
