@@ -48,28 +48,25 @@ Out_co = TypeVar("Out_co", covariant=True)
 _split_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class FlowStepOptions(TypedDict, total=False):
-    """Options of a flow's step. Those that are left out are the flow's.
+class RunStepOptions(TypedDict, total=False):
+    """Options of a flow's step, also of one that is a run: there each attempt is a run.
 
-    Durations are seconds, a text such as `"5m"`, or a `timedelta`; they are whole seconds.
+    Those that are left out are the flow's. Durations are seconds, a text such as `"5m"`, or a
+    `timedelta`; they are whole seconds.
     """
 
-    name: str | None
-    """By default the function's."""
     attempts: int | None
     """How often it is tried, the first time included."""
     base_delay: Duration | None
     """Attempt n + 1 begins `base_delay * 2**n` after attempt n has failed."""
     jitter: float
     """That pause is up to so many times itself shorter or longer: 0 to 1, in hundredths."""
-    should_retry: Callable[[Exception], bool | Awaitable[bool]] | None
-    """Called with the error of an attempt, on its worker, or awaited; False: no further attempt."""
     timeout: Duration | None
-    """How long one attempt may take."""
+    """How long one attempt may take; a run by default as long as its workflow or flow says."""
     start_delay: Duration | None
     """How long a task waits before its first attempt."""
     queue: str | None
-    """The queue whose workers run it."""
+    """The queue whose workers run it; of a run by default that of its workflow or flow."""
     when: Mapping[str, object] | None
     """What the dependencies must contain, by name; of a step without any, the run's input."""
     unless: Mapping[str, object] | None
@@ -78,11 +75,20 @@ class FlowStepOptions(TypedDict, total=False):
     """What happens if a condition does not hold: skip, skip-cascade or fail."""
     on_exhausted: Otherwise
     """What happens after the last attempt has failed: fail, skip or skip-cascade."""
+
+
+class FlowStepOptions(RunStepOptions, total=False):
+    """Options of a flow's step that is a function."""
+
+    name: str | None
+    """By default the function's."""
+    should_retry: Callable[[Exception], bool | Awaitable[bool]] | None
+    """Called with the error of an attempt, on its worker, or awaited; False: no further attempt."""
     trigger_rule: TriggerRule
     """When it runs: none_failed, all_done, one_failed, or always, at the end of the run."""
 
 
-class FlowMapOptions(FlowStepOptions, total=False):
+class MapOptions(TypedDict, total=False):
     """Options of a map besides those of a step."""
 
     tolerate: int | str | None
@@ -91,41 +97,12 @@ class FlowMapOptions(FlowStepOptions, total=False):
     """How many elements are under way at once, those that wait for a retry included."""
 
 
-class RunStepOptions(TypedDict, total=False):
-    """Options of a flow's step that is a run. Attempts and delay are the flow's if left out.
-
-    Durations are seconds, a text such as `"5m"`, or a `timedelta`; they are whole seconds.
-    """
-
-    attempts: int | None
-    """How many runs there are, each after the one before has failed."""
-    base_delay: Duration | None
-    """Run n + 1 begins `base_delay * 2**n` after run n has failed."""
-    jitter: float
-    """That pause is up to so many times itself shorter or longer: 0 to 1, in hundredths."""
-    timeout: Duration | None
-    """How long one run may take; by default as long as the workflow or flow says."""
-    start_delay: Duration | None
-    """How long the first run waits."""
-    queue: str | None
-    """The queue of the runs; by default that of the workflow or flow."""
-    when: Mapping[str, object] | None
-    """What the dependency must contain, by name; of a step without any, the run's input."""
-    unless: Mapping[str, object] | None
-    """What it must not contain."""
-    on_unmet: Otherwise
-    """What happens if a condition does not hold: skip, skip-cascade or fail."""
-    on_exhausted: Otherwise
-    """What happens after the last run has failed: fail, skip or skip-cascade."""
+class FlowMapOptions(FlowStepOptions, MapOptions, total=False):
+    """Options of a map whose elements are given to a function."""
 
 
-class RunMapOptions(RunStepOptions, total=False):
-    """Options of a map whose elements are runs, besides those of a step that is a run."""
-
-    tolerate: int | str | None
-    """How many elements may fail, as a number or as `"10%"`; they are None in the output."""
-    concurrency: int | None
-    """How many runs are under way at once."""
+class RunMapOptions(RunStepOptions, MapOptions, total=False):
+    """Options of a map whose elements are runs."""
 
 
 class FlowStep(Recorded[P, R_co], Source[Out_co]):
