@@ -29,11 +29,8 @@ class OfWorkflow(Query, frozen=True):
     app: Name | None = None
 
 
-class RunConditions(Query, frozen=True):
-    """Which runs are meant: those that match all that is given."""
-
+class _Conditions(Query, frozen=True):
     status: tuple[State, ...] = ()
-    workflow: tuple[Name, ...] = ()
     queue: tuple[Name, ...] = ()
     tag: tuple[Key, ...] = ()
     where: Where = ()
@@ -42,6 +39,12 @@ class RunConditions(Query, frozen=True):
     parent: UUID | None = None
     since: Moment | None = None
     until: Moment | None = None
+
+
+class RunConditions(_Conditions, frozen=True):
+    """Which runs are meant: those that match all that is given."""
+
+    workflow: tuple[Name, ...] = ()
 
 
 class RunQuery(RunConditions, frozen=True):
@@ -51,18 +54,10 @@ class RunQuery(RunConditions, frozen=True):
     cursor: Annotated[str, Meta(max_length=100)] | None = None
 
 
-class WorkflowRunQuery(OfWorkflow, frozen=True):
+class WorkflowRunQuery(_Conditions, frozen=True):
     """Which runs of one workflow to list, newest first."""
 
-    status: tuple[State, ...] = ()
-    queue: tuple[Name, ...] = ()
-    tag: tuple[Key, ...] = ()
-    where: Where = ()
-    build: Name | None = None
-    key: Key | None = None
-    parent: UUID | None = None
-    since: Moment | None = None
-    until: Moment | None = None
+    app: Name | None = None
     limit: Limit = Size
     cursor: Annotated[str, Meta(max_length=100)] | None = None
 
