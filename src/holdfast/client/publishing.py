@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -22,72 +21,40 @@ from holdfast.types import (
     Published,
     SubscriptionKind,
     SubscriptionRecord,
+    Value,
 )
-from holdfast.values.moments import maybe_datetime, to_datetime
+from holdfast.values.composing import shaped
 
 _plain = decoder(object)
 _FIELDS = ("event_id", "is_new", "workflows", "runs", "queues", "urls", "refused")
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Value, frozen=True, kw_only=True):
     """A subscription as it was when it was asked for. `record` is its row.
 
-    `target` is what an event starts; of a run that waits it is None, and `run_id` names the run.
-    `app` is set if the code of an app declares it; `paused_by` is "code" if it no longer does.
+    `pattern` is that of its topics, `match` what an event's payload must contain, None for any.
+    `kind` says what the `target` is, which an event starts; of a run that waits it is None, and
+    `run_id` names the run. `app` is set if the code of an app declares it; `paused_by` is "code" if
+    it no longer does.
     """
 
+    subscription_id: int
+    pattern: str
+    match: JSON
+    kind: SubscriptionKind
+    target: EventTarget | None
+    run_id: UUID | None
+    app: str | None
+    paused_at: datetime | None
+    paused_by: PausedBy | None
+    created_at: datetime
     record: SubscriptionRecord
 
-    @property
-    def subscription_id(self) -> int:
-        """Its id."""
-        return self.record.subscription_id
 
-    @property
-    def pattern(self) -> str:
-        """The pattern of its topics."""
-        return self.record.pattern
-
-    @property
-    def match(self) -> JSON:
-        """What an event's payload must contain; None for any payload."""
-        return None if self.record.match is None else _plain(self.record.match)
-
-    @property
-    def kind(self) -> SubscriptionKind:
-        """What the target is."""
-        return self.record.kind
-
-    @property
-    def target(self) -> EventTarget | None:
-        """What an event starts."""
-        return self.record.target
-
-    @property
-    def run_id(self) -> UUID | None:
-        """The run that waits."""
-        return self.record.run_id
-
-    @property
-    def app(self) -> str | None:
-        """The app whose code declares it."""
-        return self.record.app
-
-    @property
-    def paused_at(self) -> datetime | None:
-        """When it was paused."""
-        return maybe_datetime(self.record.paused_at)
-
-    @property
-    def paused_by(self) -> PausedBy | None:
-        """Who paused it."""
-        return self.record.paused_by
-
-    @property
-    def created_at(self) -> datetime:
-        """When it was made."""
-        return to_datetime(self.record.created_at)
+def read_subscription(record: SubscriptionRecord) -> Subscription:
+    """Return a subscription as callers see it."""
+    match = None if record.match is None else _plain(record.match)
+    return shaped(Subscription, record, match=match, record=record)
 
 
 async def publish_within(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, Unpack, cast, overload
 from uuid import UUID, uuid4
 
-from holdfast.client.schedule import ScheduleInfo, Tick, read_bucket
+from holdfast.client.schedule import ScheduleInfo, Tick, read_bucket, read_schedule
 from holdfast.client.scheduling import (
     RUN_OPTIONS,
     AnyScheduleOptions,
@@ -71,7 +71,7 @@ class Schedules(Group):
         ```
         """
         found = await self._session.reads.list_schedules(app=app, after=after, limit=limit)
-        return [ScheduleInfo(each) for each in found]
+        return [read_schedule(each) for each in found]
 
     async def get(self, name: str) -> ScheduleInfo:
         """Return a schedule. Raises UnknownSchedule.
@@ -81,7 +81,7 @@ class Schedules(Group):
         print(schedule.when.cron, schedule.policy.overlap, schedule.input)
         ```
         """
-        return ScheduleInfo(await self._record(name))
+        return read_schedule(await self._record(name))
 
     @overload
     async def create(

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Sequence
 from typing import Unpack, cast
 
-from holdfast.client.publishing import Subscription, publish_within
+from holdfast.client.publishing import Subscription, publish_within, read_subscription
 from holdfast.client.scheduling import RUN_OPTIONS, RunsOfSchedule, new_target
 from holdfast.client.session import Group
 from holdfast.client.submitting import prepare_start
@@ -179,7 +179,7 @@ class Topics(Group):
         found = await self._session.reads.list_subscriptions(
             kind=kind, topic=topic, after=after, limit=limit
         )
-        return [Subscription(each) for each in found]
+        return [read_subscription(each) for each in found]
 
     async def deliveries(
         self,

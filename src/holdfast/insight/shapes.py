@@ -30,6 +30,7 @@ from holdfast.types import (
     Status,
     Wait,
 )
+from holdfast.values.composing import shaped
 from holdfast.values.moments import to_datetime
 
 _URL: Final = re.compile(r'"url":\s*"[^"]*"?')  # of details that may be cut within it
@@ -300,19 +301,6 @@ class TimelineShape(msgspec.Struct, frozen=True, kw_only=True):
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-def shaped(kind: type[S], value: object, **given: object) -> S:
-    """Return a shape of the fields of a value that have the same names, and of those given.
-
-    A number of microseconds becomes a moment where the field's name says that it is one.
-    """
-    fields = {
-        name: _member(name, getattr(value, name))
-        for name in kind.__struct_fields__
-        if name not in given and hasattr(value, name)
-    }
-    return kind(**fields, **given)
-
-
 def span_shape(span: Span, count: int = 1) -> SpanShape:
     """Return a span."""
     return shaped(SpanShape, span, failures=failure_shapes(span.failures), count=count)
@@ -328,8 +316,3 @@ def line_shape(line: Span | Fold) -> SpanShape:
     if isinstance(line, Fold):
         return span_shape(replace(line.together(), label=line.label), len(line.spans))
     return span_shape(line)
-
-
-def _member(name: str, value: object) -> object:
-    is_moment = name in ("at", "now") or name.endswith("_at")
-    return to_datetime(value) if is_moment and isinstance(value, int) else value

@@ -20,8 +20,8 @@ from holdfast.store.port.run_lines import (
     read_line,
 )
 from holdfast.types import EndStatus, Event, FlowShape, RunKind, RunRecord, Value, Wait
-from holdfast.values.composing import compose
-from holdfast.values.moments import maybe_datetime, maybe_micros, to_datetime, to_micros
+from holdfast.values.composing import compose, shaped
+from holdfast.values.moments import maybe_datetime, maybe_micros, to_micros
 from holdfast.values.names import split_name
 
 
@@ -81,7 +81,7 @@ def read_archived(lines: Sequence[str], place: str) -> ArchivedRun:
 
 def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None) -> str:
     """Return a workflow's run, ended or not, as the one line that `read_archived` reads."""
-    fields = compose(
+    fields = shaped(
         RunFields,
         run,
         name=run.full_name,
@@ -89,11 +89,6 @@ def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None)
         output=json_raw(run.output),
         error=json_raw(run.error),
         headers=None if run.headers is None else dict(run.headers),
-        created_at=to_datetime(run.created_at),
-        started_at=maybe_datetime(run.started_at),
-        due_at=maybe_datetime(run.due_at),
-        completed_at=maybe_datetime(run.completed_at),
-        deadline_at=maybe_datetime(run.deadline_at),
         clock_at=maybe_datetime(clock_at),
         awaiting=() if run.wait is None else run.wait.awaiting,
     )

@@ -6,6 +6,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast.values.moments import to_datetime
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 _ABSENT: Final = object()
@@ -26,3 +28,21 @@ def compose(kind: type[S], /, *sources: object, **given: object) -> S:
                 given[name] = value
                 break
     return kind(**given)
+
+
+def shaped(kind: type[S], value: object, **given: object) -> S:
+    """Return a shape of the fields of a value that have the same names, and of those given.
+
+    A number of microseconds becomes a moment where the field's name says that it is one.
+    """
+    fields = {
+        name: _member(name, getattr(value, name))
+        for name in kind.__struct_fields__
+        if name not in given and hasattr(value, name)
+    }
+    return kind(**fields, **given)
+
+
+def _member(name: str, value: object) -> object:
+    is_moment = name in ("at", "now") or name.endswith("_at")
+    return to_datetime(value) if is_moment and isinstance(value, int) else value

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.insight.shapes import shaped
 from holdfast.server.operations import Call, ForAgents, Nothing, Operation
 from holdfast.types import AlertRule
+from holdfast.values.composing import shaped
 
 
 class AlertShape(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.errors import UnknownBuild
-from holdfast.insight.shapes import shaped
 from holdfast.server.api.fields import Changed
 from holdfast.server.operations import Body, Call, ForAgents, Nothing, Operation, Query
 from holdfast.types import MoveOutcome, RouteChange
+from holdfast.values.composing import shaped
 
 AppName = Annotated[str, Meta(min_length=1, max_length=128)]
 BuildName = Annotated[str, Meta(min_length=1, max_length=128)]

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.errors import UnknownFlow
-from holdfast.insight.shapes import shaped
 from holdfast.server.api.filters import OfWorkflow
 from holdfast.server.operations import Call, Nothing, Operation
 from holdfast.types import FlowShape
+from holdfast.values.composing import shaped
 
 
 class FlowHead(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,10 +10,10 @@ from msgspec import Meta
 
 from holdfast.definitions.limits import Ageing, AnyLimit, Fairness, Limit, Rate
 from holdfast.errors import AmbiguousWorkflow, ConfigurationError, UnknownWorkflow
-from holdfast.insight.shapes import shaped
 from holdfast.server.api.fields import Changed, Key, Length, Name
 from holdfast.server.operations import Body, Call, Nothing, Operation, Query
 from holdfast.types import Holds, LimitKind, LimitRule, LimitScope
+from holdfast.values.composing import shaped
 
 
 class LimitShape(msgspec.Struct, frozen=True, kw_only=True):

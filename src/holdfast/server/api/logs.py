@@ -18,7 +18,6 @@ from holdfast.insight.shapes import (
     clipped_shape,
     failure_shapes,
     line_shape,
-    shaped,
 )
 from holdfast.insight.spans import Span, Timeline, error_text
 from holdfast.server.api.fields import Limit
@@ -26,6 +25,7 @@ from holdfast.server.log_pages import read_log_page
 from holdfast.server.operations import Call, ForAgents, Operation, Query
 from holdfast.server.run_logs import RunLog, logs_of
 from holdfast.types import RunRecord
+from holdfast.values.composing import shaped
 from holdfast.values.moments import maybe_datetime, to_datetime
 
 T = TypeVar("T")

@@ -13,13 +13,13 @@ from msgspec.structs import asdict
 from holdfast.client.message import Message
 from holdfast.codec import raw
 from holdfast.errors import QueueExists, QueueInUse, UnknownQueue
-from holdfast.insight.shapes import shaped
 from holdfast.server.api.fields import Changed, Key, Length, Moment, Name, Seconds, Text
 from holdfast.server.api.runs import one_id
 from holdfast.server.operations import Body, Call, Nothing, Operation, Reply
 from holdfast.server.problems import Problem
 from holdfast.server.waiting import place, within
 from holdfast.types import QueueSettings, Receipt
+from holdfast.values.composing import shaped
 
 Most = Annotated[int, Meta(ge=1, le=100)]
 

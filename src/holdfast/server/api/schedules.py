@@ -20,7 +20,6 @@ from holdfast.errors import (
     UnknownSchedule,
     UnknownWorkflow,
 )
-from holdfast.insight.shapes import shaped
 from holdfast.server.api.fields import Attributes, Changed, Length, Moment, Name, Reason, Tags, Text
 from holdfast.server.api.filters import OfWorkflow
 from holdfast.server.operations import Body, Call, Nothing, Operation, Query, Reply
@@ -35,6 +34,7 @@ from holdfast.types import (
     TickOutcome,
     TickPolicy,
 )
+from holdfast.values.composing import shaped
 
 _NO_ID: Final = UUID(int=0)
 

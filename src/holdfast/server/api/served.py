@@ -10,12 +10,13 @@ from msgspec import Meta
 
 from holdfast.errors import AmbiguousWorkflow, UnknownWorkflow
 from holdfast.insight.serving import Served, is_silent, read_served
-from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, clipped_shape, shaped
+from holdfast.insight.shapes import LARGEST_SHOWN, EventShape, clipped_shape
 from holdfast.server.api.fields import Changed, Reason
 from holdfast.server.api.filters import OfWorkflow, moment_of
 from holdfast.server.catalogue import Entry, find_entries
 from holdfast.server.operations import Call, ForAgents, Nothing, Operation, Query
 from holdfast.types import Status
+from holdfast.values.composing import shaped
 
 _COUNTED: Final = 10_000  # a count of more is shown as this many and more
 _MOST_EVENTS: Final = 1_000

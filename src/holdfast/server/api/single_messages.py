@@ -11,11 +11,11 @@ from msgspec.structs import asdict
 
 from holdfast.codec import raw
 from holdfast.errors import MessageInFlight, MessageNotFound, UnknownQueue
-from holdfast.insight.shapes import shaped
 from holdfast.server.api.fields import Changed, Length, Moment
 from holdfast.server.operations import Body, Call, Nothing, Operation
 from holdfast.server.problems import Problem
 from holdfast.types import FoundMessage
+from holdfast.values.composing import shaped
 
 
 class Failure(msgspec.Struct, frozen=True):
