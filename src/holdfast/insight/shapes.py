@@ -69,9 +69,7 @@ class LastFailureHead(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorHead
 
 
-class RunHead(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in a list: without payloads."""
-
+class _RunFields(msgspec.Struct, frozen=True, kw_only=True):
     run_id: UUID
     kind: RunKind
     app: str
@@ -83,7 +81,6 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     status: Status
     state: State
-    error: ErrorHead | None
     tags: tuple[str, ...]
     attributes: Mapping[str, AttributeValue]
     created_at: datetime
@@ -97,41 +94,25 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     last_failure: LastFailureHead | None
 
 
-class RunShape(msgspec.Struct, frozen=True, kw_only=True):
+class RunHead(_RunFields, frozen=True, kw_only=True):
+    """A run in a list: without payloads."""
+
+    error: ErrorHead | None
+
+
+class RunShape(_RunFields, frozen=True, kw_only=True):
     """A run with its payloads.
 
     A payload that is too large to be shown here is null, and its size is given instead.
     """
 
-    run_id: UUID
-    kind: RunKind
-    app: str
-    name: str
-    version: int
-    build: str | None
-    key: str | None
-    queue: str
-    priority: int
-    status: Status
-    state: State
     input: msgspec.Raw | None
     output: msgspec.Raw | None
     error: msgspec.Raw | None
-    tags: tuple[str, ...]
-    attributes: Mapping[str, AttributeValue]
     headers: Mapping[str, str] | None
     retention_seconds: float | None
-    created_at: datetime
-    due_at: datetime | None
-    started_at: datetime | None
-    completed_at: datetime | None
-    deadline_at: datetime | None
-    wait: WaitShape | None
-    parent_run_id: UUID | None
-    parent_key: str | None
     archive: str | None
     trace_id: str | None
-    last_failure: LastFailureHead | None
     input_bytes: int | msgspec.UnsetType = msgspec.UNSET
     output_bytes: int | msgspec.UnsetType = msgspec.UNSET
 
