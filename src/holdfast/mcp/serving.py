@@ -84,7 +84,7 @@ async def serve(tools: Tools) -> bool:
 class _Answered:
     """The messages that can be read. The others are refused, or their callers would wait for ever.
 
-    As one with half of an emoji: an escape of a lone surrogate is not a text.
+    As one with half of an emoji: a lone surrogate cannot be text.
     """
 
     def __init__(self, reads: Any, writes: Any) -> None:

@@ -17,6 +17,7 @@ from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.outage import OUTAGE
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -312,7 +313,7 @@ class Claimer:
                 more = await self.run_once(takers)
             except (TransientDatabaseError, DatabaseUnavailable) as error:
                 self.leases_in_doubt()
-                logger.warning("claiming is repeated: %s", error)
+                OUTAGE.tell(logger, "claiming is repeated", error)
                 backoff = backoff or Backoff()
                 await backoff.wait()
                 continue

@@ -27,6 +27,7 @@ from holdfast.worker.backoff import Backoff, first_of, spread
 from holdfast.worker.clock import Clock
 from holdfast.worker.message_calls import HeldDelivery, MessageCall, give_back, warn_of_late
 from holdfast.worker.message_starts import MessageStarts
+from holdfast.worker.outage import OUTAGE
 from holdfast.worker.releases import LastCalls
 
 logger = logging.getLogger("holdfast.consumers")
@@ -100,7 +101,7 @@ class ConsumerLoop:
     # Receiving
 
     async def _run(self) -> None:
-        backoff: Backoff | None = None
+        backoff = Backoff(limit=_POLL_SECONDS)
         while True:
             self._woken.clear()
             self._looking = True
@@ -109,14 +110,13 @@ class ConsumerLoop:
             except UnknownQueue:
                 pause = self._absent()
             except DatabaseError as error:
-                backoff = backoff or Backoff(limit=_POLL_SECONDS)
                 pause = backoff.take()
-                logger.warning("%s: %s; it is tried again", self.consumer, error)
+                OUTAGE.tell(logger, f"{self.consumer} failed to receive, and tries again", error)
             except Exception:
                 pause = _POLL_SECONDS
                 logger.exception("%s failed to receive; it is tried again", self.consumer)
             else:
-                backoff = None
+                backoff.reset()
             self._looking = False
             await self._sleep(pause)
 

@@ -27,6 +27,7 @@ from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.giving_back import release_free
 from holdfast.worker.lag import LoopLag
+from holdfast.worker.outage import OUTAGE
 from holdfast.worker.statistics import Statistics
 
 logger = logging.getLogger("holdfast.heartbeat")
@@ -136,7 +137,7 @@ class HeartbeatService:
             runner.run(self._beat_until_stopped())
 
     async def _beat_until_stopped(self) -> None:
-        store, backoff = self._open_store(), Backoff(limit=self._interval)
+        store, backoff, failed = self._open_store(), Backoff(limit=self._interval), False
         try:
             while not self._stop.is_set():
                 if self._loop is not None and self._loop.is_closed():
@@ -150,11 +151,13 @@ class HeartbeatService:
                     await store.open()
                     await self.run_once(store)
                     backoff.reset()
-                    pause = self._interval
+                    if failed:
+                        OUTAGE.end(logger)
+                    failed, pause = False, self._interval
                 except DatabaseError as error:
                     self.suspect()
-                    logger.warning("heartbeat failed: %s", error)
-                    pause = backoff.take()
+                    OUTAGE.tell(logger, "heartbeat failed", error)
+                    failed, pause = True, backoff.take()
                 except Exception:
                     logger.exception("heartbeat failed")
                     pause = self._interval

@@ -11,6 +11,7 @@ from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
 from holdfast.types import Event, RunRecord
 from holdfast.worker.backoff import Backoff
+from holdfast.worker.outage import OUTAGE
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -69,7 +70,7 @@ class LogReader:
                 logs = await self._store.read_events(list(ranges.items()), patience=patience)
                 break
             except (TransientDatabaseError, DatabaseUnavailable) as error:
-                logger.warning("reading %d log(s) is repeated: %s", len(ranges), error)
+                OUTAGE.tell(logger, f"reading {len(ranges)} log(s) is repeated", error)
                 if isinstance(error.__cause__, TimeoutError):
                     patience = min(2 * patience, _MOST_PATIENCE)
                     if len(requests) > 1:
@@ -94,7 +95,7 @@ class LogReader:
                 runs = await self._store.get_runs(run_ids)
                 break
             except (TransientDatabaseError, DatabaseUnavailable) as error:
-                logger.warning("reading %d run(s) is repeated: %s", len(run_ids), error)
+                OUTAGE.tell(logger, f"reading {len(run_ids)} run(s) is repeated", error)
             except Exception:
                 logger.exception("reading %d run(s) failed; it is repeated", len(run_ids))
             await backoff.wait()

@@ -35,6 +35,7 @@ from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_undelivered_signal
 from holdfast.worker.observing import Observing
+from holdfast.worker.outage import OUTAGE
 
 logger = logging.getLogger("holdfast.committer")
 
@@ -81,7 +82,7 @@ async def repeated(
         except LockTimeout:
             raise
         except (TransientDatabaseError, DatabaseUnavailable) as error:
-            logger.warning("%s is repeated: %s", what, error)
+            OUTAGE.tell(logger, f"{what} is repeated", error)
             backoff = backoff or Backoff()
             await backoff.wait()
         else:

@@ -201,7 +201,7 @@ class Listeners:
                 return connection
             except HoldfastError as error:
                 possible = isinstance(error, DatabaseUnavailable)
-                level = logging.INFO if said else logging.WARNING
+                level = logging.DEBUG if said else logging.WARNING
                 logger.log(level, "cannot listen, so work is found by polling: %s", error)
                 said = True
             except Exception:

@@ -25,6 +25,7 @@ from holdfast.errors import (
 from holdfast.schedules.planning import plan_backfill, plan_firing
 from holdfast.types import BackfillFiring, DueBackfill, DueSchedule, Firing, NextLook
 from holdfast.values.waits import set_within
+from holdfast.worker.outage import OUTAGE
 from holdfast.worker.services.service import Service, ServiceContext
 
 logger = logging.getLogger("holdfast.schedules")
@@ -116,7 +117,7 @@ class Scheduler(Service):
             try:
                 pause = await self._pass()
             except DatabaseError as error:
-                logger.warning("%s failed, and is tried again later: %s", self._duty, error)
+                OUTAGE.tell(logger, f"{self._duty} failed, and is tried again later", error)
             except Exception:
                 logger.exception("%s failed", self._duty)
             self._passing = False

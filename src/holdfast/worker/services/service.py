@@ -22,6 +22,7 @@ from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import spread
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
+from holdfast.worker.outage import OUTAGE
 
 logger = logging.getLogger("holdfast.maintenance")
 
@@ -78,7 +79,7 @@ class Service(ABC):
         try:
             await self.run_once()
         except DatabaseError as error:
-            logger.warning("%s failed, and is tried again later: %s", self._duty, error)
+            OUTAGE.tell(logger, f"{self._duty} failed, and is tried again later", error)
         except Exception:
             logger.exception("%s failed", self._duty)
         else:
