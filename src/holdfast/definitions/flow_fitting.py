@@ -8,27 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from holdfast.definitions.flow_maps import tolerates
 from holdfast.definitions.flow_parameters import RUN, Misfit
-from holdfast.definitions.flow_rules import names_given
-from holdfast.definitions.flows import AnyFlowStep
 from holdfast.types import FlowStepState, StepShape
-
-
-def has_shape_of(step: AnyFlowStep, key: str, payload: str) -> bool:
-    """Return True if a task has the shape of a step: it brings what the code takes, and no more.
-
-    Otherwise the shape was replaced, and this code is that of the one before.
-    """
-    if step.is_map or ":" in key:
-        return step.is_map and ":" in key
-    try:
-        given = names_given(payload)
-    except msgspec.MsgspecError:
-        return False
-    return step.needed <= given <= {RUN, *step.deps}
 
 
 def may_have_fitted(

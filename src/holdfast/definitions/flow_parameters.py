@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 
 from holdfast.codec import encode_sorted
-from holdfast.definitions.flow_rules import read_failures, without_error
+from holdfast.definitions.flow_rules import FAILED, read_failures, without_error
 from holdfast.definitions.flow_types import admits_none, fits, fits_elements, type_name
 from holdfast.definitions.signatures import Arguments, Declared, evaluate, read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -123,13 +123,15 @@ class StepParameters(Protocol):
         """True if it is also given the input of the run."""
         ...
 
-    @property
-    def needed(self) -> frozenset[str]:
-        """The names of what every task of it is given."""
-        ...
-
     def decode(self, text: str) -> Arguments:
         """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
+        ...
+
+    def takes(self, key: str, text: str) -> bool:
+        """Return True if a task, by its key and payload, has what the code takes, and no more.
+
+        Otherwise its flow's shape was replaced, and this code is of another one.
+        """
         ...
 
     def misfits(self, text: str) -> list[Misfit]:
@@ -182,7 +184,7 @@ class SingleParameters:
         self.wants_run = RUN in slugs
         self.deps = tuple(slug for slug in slugs if slug != RUN)
         needed = (each.source.slug for each in self._parameters if not each.may_be_absent)
-        self.needed = frozenset(needed)
+        self._needed, self._known = frozenset(needed), frozenset(slugs)
 
     def decode(self, text: str) -> Arguments:
         """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
@@ -201,6 +203,18 @@ class SingleParameters:
             else:
                 kwargs[parameter.name] = value
         return tuple(args), kwargs
+
+    def takes(self, key: str, text: str) -> bool:
+        """Return True if a task has what the code takes, and no more."""
+        if ":" in key:  # that of an element
+            return False
+        try:
+            payload = _split_payload(text)
+        except msgspec.MsgspecError:
+            return False
+        failed = payload.pop(FAILED, None)
+        given = payload.keys() | (() if failed is None else _split_payload(failed).keys())
+        return self._needed <= given <= self._known
 
     def misfits(self, text: str) -> list[Misfit]:
         """Return the values of a task's payload that do not fit. Raises InvalidInput."""
@@ -302,7 +316,7 @@ class SingleParameters:
 class ElementParameter:
     """The one parameter of a map step, whose payload is an element."""
 
-    wants_run, needed = False, frozenset[str]()
+    wants_run = False
 
     def __init__(self, fn: Callable[..., object], step: str, over: Source[Any]) -> None:
         """Read `fn`'s parameter; `step` names it in messages, `over` has the elements.
@@ -333,6 +347,10 @@ class ElementParameter:
         """Decode an element. Raises InvalidInput if it does not fit."""
         value = self._declared.decode(text)
         return ((), {self._name: value}) if self._is_keyword else ((value,), {})
+
+    def takes(self, key: str, text: str) -> bool:
+        """Return True if a task is of an element."""
+        return ":" in key
 
     def misfits(self, text: str) -> list[Misfit]:
         """Return an element that does not fit."""

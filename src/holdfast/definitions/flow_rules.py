@@ -95,13 +95,6 @@ def read_failures(payload: Mapping[str, msgspec.Raw]) -> dict[str, ErrorInfo]:
     }
 
 
-def names_given(text: str) -> set[str]:
-    """Return the names of what a step is given: values and errors. Raises MsgspecError."""
-    payload = _split(text)
-    failed = payload.pop(FAILED, None)
-    return payload.keys() | (() if failed is None else _split(failed).keys())
-
-
 def read_element_errors(payload: Mapping[str, msgspec.Raw], slug: str) -> dict[int, ErrorInfo]:
     """Return the errors of the elements of a map that completed, by index. Raises InvalidInput."""
     found = payload.get(FAILED)

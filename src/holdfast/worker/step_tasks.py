@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from holdfast.codec import check_open, encode
 from holdfast.definitions.flow_context import FlowStepContext
-from holdfast.definitions.flow_fitting import has_shape_of
 from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow
@@ -209,7 +208,7 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
         except PayloadLocked as error:
             self._leave(task, str(error))
             return
-        if not has_shape_of(step, task.key, task.payload or "null"):
+        if not step.takes(task.key, task.payload or "null"):
             reason = f"the database gives step {slug} of flow {handler} {_REPLACED}"
             self._leave(task, reason)
             return
