@@ -140,6 +140,7 @@ def test_an_option_that_does_not_exist_is_answered_with_what_was_meant(
         ({"max_receives": "3"}, "max_receives: a whole number from 1 to 2,147,483,647 is needed"),
         ({"max_receives": 0}, "max_receives: a whole number from 1 to 2,147,483,647 is needed"),
         ({"visibility": "soon"}, "visibility: not a duration: 'soon'"),
+        ({"visibility": None}, "visibility: not a duration: None"),
         ({"deduplication": -1}, "deduplication: not a duration: -1"),
         ({"keep": "soon"}, "keep: not a duration: 'soon'"),
         ({"dead_letters": "no name"}, "dead_letters: 'no name' is not a name for a queue"),

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within, send_within
 from holdfast.codec import check_open, decoder, encode, storable
-from holdfast.definitions.message_queues import lengths_of
-from holdfast.definitions.options import whole_number
+from holdfast.definitions.options import option_seconds, whole_number
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, QueueExists
 from holdfast.store.shared_calls import MAX_BATCH, persist
@@ -146,15 +145,17 @@ def changes_of(
     keep: Duration | None,
 ) -> dict[str, object]:
     """Return the settings of a queue that a caller of `Queues.update` wants, by field."""
-    found = lengths_of(name, visibility=visibility, deduplication=deduplication, keep=keep)
-    changes: dict[str, object] = dict(found)
+    of, changes = f"message queue {name}", dict[str, object]()
+    if visibility is not None:
+        changes["visibility_seconds"] = option_seconds(visibility, of, "visibility")
     if max_receives is not None:
-        whole_number(max_receives, f"message queue {name}", "max_receives", 0)
-        changes["max_receives"] = max_receives or None
+        changes["max_receives"] = whole_number(max_receives, of, "max_receives", 0) or None
     if max_receives == 0 or dead_letters is not None:
         changes["dead_letters"] = dead_letters
+    if deduplication is not None:
+        changes["dedup_seconds"] = option_seconds(deduplication, of, "deduplication")
     if keep is not None:
-        changes["keep_seconds"] = found["keep_seconds"] or None
+        changes["keep_seconds"] = option_seconds(keep, of, "keep") or None
     return changes
 
 

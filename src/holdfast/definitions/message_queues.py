@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final
 
-from holdfast.definitions.options import option, whole_number
+from holdfast.definitions.options import option, option_seconds, whole_number
 from holdfast.errors import ConfigurationError
 from holdfast.types import QueueSettings
-from holdfast.values.durations import Duration, seconds
+from holdfast.values.durations import Duration
 from holdfast.values.names import check_queue_name
-
-_LENGTHS: Final = {"deduplication": "dedup_seconds"}
-
-
-def lengths_of(name: str, **lengths: Duration | None) -> dict[str, float]:
-    """Return the durations that are given for a message queue, by field of its settings.
-
-    Raises ConfigurationError.
-    """
-    found = dict[str, float]()
-    for each, length in lengths.items():
-        if length is not None:
-            with option(f"message queue {name}", each):
-                found[_LENGTHS.get(each, f"{each}_seconds")] = seconds(length)
-    return found
 
 
 def settings_of(
@@ -46,7 +30,6 @@ def settings_of(
         if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(f"{of}: {each}: True or False is needed, not {value!r}")
     fifo, priorities, filters = kind
-    found = lengths_of(name, visibility=visibility, deduplication=deduplication, keep=keep)
     if max_receives is not None:
         whole_number(max_receives, of, "max_receives", 1)
     if dead_letters is not None:
@@ -57,11 +40,11 @@ def settings_of(
         fifo=fifo,
         has_priorities=priorities,
         has_filters=filters,
-        visibility_seconds=found["visibility_seconds"],
+        visibility_seconds=option_seconds(visibility, of, "visibility"),
         max_receives=max_receives,
         dead_letters=dead_letters,
-        dedup_seconds=found["dedup_seconds"],
-        keep_seconds=found.get("keep_seconds"),
+        dedup_seconds=option_seconds(deduplication, of, "deduplication"),
+        keep_seconds=None if keep is None else option_seconds(keep, of, "keep"),
     )
 
 

@@ -120,6 +120,12 @@ def whole_number(number: object, of: str, name: str, least: int) -> int:
     return number
 
 
+def option_seconds(length: Duration, of: str, name: str) -> float:
+    """Return a duration that an option is, in seconds. Raises ConfigurationError."""
+    with option(of, name):
+        return seconds(length)
+
+
 def limit_seconds(limit: Duration | None, of: str, name: str) -> float | None:
     """Return a time limit in seconds. Raises ConfigurationError for a limit of 0."""
     if limit is None:
