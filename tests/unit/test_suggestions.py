@@ -86,7 +86,7 @@ async def _job(text: str) -> None: ...
     [
         (
             lambda app: app.step(rate=1)(_job),
-            ": app.activity, app.job, app.queue, app.workflow have",
+            "rate: it is for app.activity, app.job, app.queue, app.workflow. There are al",
         ),
         (
             lambda app: app.step(_job, retries=1),
@@ -104,7 +104,7 @@ async def _job(text: str) -> None: ...
         ),
         (
             lambda app: app.entity(rate=1),
-            "app.entity: unexpected option rate: app.activity, app.jo",
+            "app.entity: unexpected option rate: it is for app.activity, app.jo",
         ),
         (lambda app: app.flow("f", retry=1), "option retry: did you mean attempts and base_delay?"),
         (lambda app: app.flow("f").step(x=1), "flow f: a step: unexpected option x. There are att"),

@@ -16,7 +16,7 @@ from holdfast.values.suggestions import similar_name
 
 T = TypeVar("T")
 
-# What options are called elsewhere, and here, where there is such an option.
+# What an option is called elsewhere, and what here: the first that is among the known ones.
 _OTHER_WORDS: Final = (
     ("retry", "attempts and base_delay"),
     ("retries", "attempts"),
@@ -44,7 +44,8 @@ def check_options(
 ) -> None:
     """Raise TypeError for an option that does not exist, with the one that was meant.
 
-    `of` is what has the options, and `elsewhere` what else has that option, if nothing is like it.
+    `of` names what has the known options. `elsewhere` names what else has this option: the error
+    says so if no known one has a similar name.
     """
     for name in given:
         if name in known:
@@ -52,16 +53,17 @@ def check_options(
         words = (ours for theirs, ours in _OTHER_WORDS if theirs == name)
         ours = next((each for each in words if each.partition(" ")[0] in known), None)
         meant, others = ours or similar_name(name, known), ", ".join(elsewhere)
-        hint = f": did you mean {meant}?" if meant else f": {others} have it." if others else "."
+        hint = f": did you mean {meant}?" if meant else f": it is for {others}." if others else "."
         raise TypeError(
             f"{of}: unexpected option {name}{hint} There are {', '.join(sorted(known))}"
         )
 
 
 def names_options(**more: type) -> Callable[[type[T]], type[T]]:
-    """Let the methods of an app say which option they do not have, and what was meant.
+    """Return a decorator: methods of the class refuse unexpected options as `check_options` does.
 
-    `more` has the TypedDict of `**NAME`, for each name; a method with another one checks itself.
+    `more` has the TypedDict of the options that methods take as `**NAME`, by that name. A method
+    with another `**NAME` is left as it is, and checks its options itself.
     """
 
     def decorate(cls: type[T]) -> type[T]:
