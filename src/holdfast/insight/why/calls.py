@@ -42,7 +42,7 @@ def call_reasons(run: RunRecord, spans: Sequence[Span], around: Surroundings) ->
         reason for span in spans if span.outcome == "open" for reason in _reasons(run, span, around)
     ]
     reasons += [_asked(key, entity) for key, entity in around.asked.items()]
-    reasons = [*_ring(around.ring), *reasons]
+    reasons = [*_deadlock(around.deadlock), *reasons]
     rest = len(reasons) - _SHOWN
     return [*reasons[:_SHOWN], Reason(f"… and {rest:,} more")] if rest > 0 else reasons
 
@@ -135,9 +135,9 @@ def _asked(key: str, entity: RunRecord | None) -> Reason:
     )
 
 
-def _ring(ring: Sequence[RunRecord]) -> Iterator[Reason]:
-    if ring:
-        shown = ", ".join(map(_named, ring[:_SHOWN])) + (", …" if len(ring) > _SHOWN else "")
+def _deadlock(runs: Sequence[RunRecord]) -> Iterator[Reason]:
+    if runs:
+        shown = ", ".join(map(_named, runs[:_SHOWN])) + (", …" if len(runs) > _SHOWN else "")
         yield Reason(
             f"{shown} wait for each other, and no timer ends it: give a call of an entity in "
             "them a timeout, start workers with that code, then pause and resume the run that "

@@ -13,7 +13,7 @@ from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.insight.flow_progress import StepProgress, progress_of
 from holdfast.insight.retries import find_retry
 from holdfast.insight.spans import Span, read_details, read_json
-from holdfast.insight.why.rings import find_ring, newest_of
+from holdfast.insight.why.deadlocks import find_deadlock, newest_of
 from holdfast.insight.why.start_rules import waits_for_rule
 from holdfast.insight.wording import shorten
 from holdfast.store.port import Store
@@ -68,7 +68,7 @@ class Surroundings:
     says which element of a map ended it. `limits` are those that its tasks wait for.
     `failing_puts` say where a payload of it cannot be stored now. `asked` has the calls of entities
     that are not answered, by label: with the newest run of each entity, None if it is not found.
-    `ring` has the runs that wait for each other, this one first, if it is one of them.
+    `deadlock` has the runs that wait for each other, this one first, if it is one of them.
     """
 
     now: int
@@ -88,7 +88,7 @@ class Surroundings:
     limits: Sequence[LimitWait] = ()
     failing_puts: Sequence[FailingPut] = ()
     asked: Mapping[str, RunRecord | None] = field(default_factory=dict[str, RunRecord | None])
-    ring: Sequence[RunRecord] = ()
+    deadlock: Sequence[RunRecord] = ()
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -129,7 +129,7 @@ async def look_around(
         limits=await store.explain_limits(run.run_id),
         failing_puts=await store.failing_puts(run.run_id),
         asked=await _asked(store, run, spans),
-        ring=await find_ring(store, run, spans),
+        deadlock=await find_deadlock(store, run, spans),
     )
 
 

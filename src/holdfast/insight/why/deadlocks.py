@@ -27,11 +27,11 @@ async def newest_of(store: Store, run_ids: Sequence[UUID]) -> Mapping[UUID, RunR
     return {first: runs[last] for first, last in newest.items() if last in runs}
 
 
-async def find_ring(store: Store, run: RunRecord, spans: Sequence[Span]) -> Sequence[RunRecord]:
-    """Return a run and those between it and itself, each of which waits for the next.
+async def find_deadlock(store: Store, run: RunRecord, spans: Sequence[Span]) -> Sequence[RunRecord]:
+    """Return the runs of a deadlock that this run is in: it first, each waits for the next.
 
-    Nothing if there is no such ring, or if a timer ends the wait of one of them, or if a shard
-    that has one of them is away.
+    Nothing if it is in none, if a timer ends the wait of one of them, or if a shard that has one
+    of them is away.
     """
     with suppress(DatabaseUnavailable):
         return await _search(store, run, spans)
@@ -39,13 +39,13 @@ async def find_ring(store: Store, run: RunRecord, spans: Sequence[Span]) -> Sequ
 
 
 async def _search(store: Store, run: RunRecord, spans: Sequence[Span]) -> Sequence[RunRecord]:
-    before: dict[UUID, RunRecord | None] = {run.run_id: None}  # who waits for a run
+    before: dict[UUID, RunRecord | None] = {run.run_id: None}  # the run that waits for this one
     asked = dict.fromkeys(_awaited(run, spans), run)
     while asked and len(before) < _MOST_RUNS:
         following: dict[UUID, RunRecord] = {}
         for target, found in (await newest_of(store, list(asked))).items():
             if found.run_id == run.run_id:
-                return _way(asked[target], before)
+                return _path(asked[target], before)
             if found.run_id not in before:
                 before[found.run_id], following[found.run_id] = asked[target], found
         logs = await store.read_events([(run_id, 0) for run_id in following])
@@ -70,7 +70,8 @@ def _awaited(run: RunRecord, spans: Sequence[Span]) -> Iterator[UUID]:
         yield UUID(ending[0].child_run_id)
 
 
-def _way(run: RunRecord | None, before: Mapping[UUID, RunRecord | None]) -> Sequence[RunRecord]:
+def _path(run: RunRecord | None, before: Mapping[UUID, RunRecord | None]) -> Sequence[RunRecord]:
+    """Return the runs that lead to this one, and it at the end."""
     found: list[RunRecord] = []
     while run is not None:
         found.append(run)

@@ -14,7 +14,7 @@ from tests.entities.test_deploys import working
 
 def nodes(timeout: str | None) -> App:
     """Return entities that call the next of a path, and wait for its answer."""
-    app = App("rings")
+    app = App("loops")
 
     @app.entity
     @dataclass
@@ -41,39 +41,39 @@ def nodes(timeout: str | None) -> App:
 
 async def why(client: Client, key: str, what: str = "") -> str:
     """Return what keeps an entity waiting, once that is said of it."""
-    while what not in (said := str((await client.why(("rings/Node", key))).details)) or not said:
+    while what not in (said := str((await client.why(("loops/Node", key))).details)) or not said:
         await asyncio.sleep(0.02)
     return said
 
 
 async def make(client: Client) -> None:
     for key in "abc":
-        await client.start("rings/Node", key=key)
+        await client.start("loops/Node", key=key)
 
 
 @pytest.mark.parametrize(
-    ("path", "ring"),
+    ("path", "runs"),
     [
-        (["a", "b", "c", "a"], ["rings/Node 'a'", "rings/Node 'b'", "rings/Node 'c'"]),
-        (["a", "b", "child", "a"], ["rings/Node 'a'", "rings/Node 'b'", "rings/walk "]),
+        (["a", "b", "c", "a"], ["loops/Node 'a'", "loops/Node 'b'", "loops/Node 'c'"]),
+        (["a", "b", "child", "a"], ["loops/Node 'a'", "loops/Node 'b'", "loops/walk "]),
     ],
 )
 async def test_why_names_runs_that_wait_for_each_other_and_the_way_out(
-    store: Store, client: Client, path: list[str], ring: list[str]
+    store: Store, client: Client, path: list[str], runs: list[str]
 ) -> None:
     await make(client)
     async with working(nodes(None), store), asyncio.timeout(30):
-        handle = await client.start("rings/walk", path)
-        outside = await client.start("rings/walk", ["b"])
+        handle = await client.start("loops/walk", path)
+        outside = await client.start("loops/walk", ["b"])
         for key in "ab":
             said = await why(client, key, "wait for each other")
-            assert all(name in said for name in ring)
+            assert all(name in said for name in runs)
             assert "give a call of an entity in them a timeout" in said
-        for run in (handle, outside):  # which wait for the ring, and are not in it
+        for run in (handle, outside):  # which wait for these, and are not of them
             assert "wait for each other" not in str((await client.why(run.run_id)).details)
     async with working(nodes("10ms"), store), asyncio.timeout(30):
-        await client.runs.pause(("rings/Node", "a"))
-        await client.runs.resume(("rings/Node", "a"))
+        await client.runs.pause(("loops/Node", "a"))
+        await client.runs.resume(("loops/Node", "a"))
         with pytest.raises(RunFailed, match="TimeoutError"):
             await handle.result()
         await outside.result()
@@ -82,18 +82,18 @@ async def test_why_names_runs_that_wait_for_each_other_and_the_way_out(
 async def test_runs_that_a_timer_wakes_do_not_wait_for_ever(store: Store, client: Client) -> None:
     await make(client)
     async with working(nodes("1h"), store), asyncio.timeout(30):
-        await client.start("rings/walk", ["a", "b", "a"])
+        await client.start("loops/walk", ["a", "b", "a"])
         said = await why(client, "b", "run ")
         assert "Node 'a'" in said
         assert "wait for each other" not in said
 
 
-async def test_a_chain_that_ends_is_no_ring(store: Store, client: Client) -> None:
+async def test_a_chain_of_calls_that_ends_is_not_a_deadlock(store: Store, client: Client) -> None:
     await make(client)
     async with working(nodes(None), store), asyncio.timeout(30):
-        await client.runs.pause(("rings/Node", "c"))
-        handle = await client.start("rings/walk", ["a", "b", "c"])
+        await client.runs.pause(("loops/Node", "c"))
+        handle = await client.start("loops/walk", ["a", "b", "c"])
         assert "Node 'c'" in await why(client, "b", "run ")
         assert "wait for each other" not in await why(client, "a")
-        await client.runs.resume(("rings/Node", "c"))
+        await client.runs.resume(("loops/Node", "c"))
         assert await handle.result() == 1
