@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 REMOTE: Final = ("s3", "s3a", "gs", "az", "abfs", "abfss")
 _PARTIAL: Final = ".partial-"  # of a file that is being written
-_LEFT_SECONDS: Final = 86_400.0  # after which its writer was killed
+_LEFT_SECONDS: Final = 86_400.0  # older partial files have no writer any more
 
 
 class Objects(Protocol):
@@ -47,7 +47,7 @@ class Objects(Protocol):
     def names(self, prefix: str) -> AsyncGenerator[str]:
         """Yield the names that begin with `prefix`, which ends with a slash, in order.
 
-        In a folder they are also those of files that a killed process left a day ago.
+        In a folder also those of partial files older than a day: their writers were killed.
         """
         ...
 

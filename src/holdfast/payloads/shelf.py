@@ -26,11 +26,11 @@ _NOTED_SECONDS: Final = 600.0  # so long an owner counts as noted; the database 
 _AT_ONCE: Final = 16  # calls to the object store
 _CALL_SECONDS: Final = 30.0
 _PUT_SECONDS: Final = 10.0  # after which a client's call fails
-_READ_SECONDS: Final = 10.0  # without any object, after which a reader is told that there is none
+_READ_SECONDS: Final = 10.0  # without any object, after which what is not read is left
 _PAUSES: Final = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0)  # between the tries of a put
 _UNASKED_SECONDS: Final = 60.0  # after which a put that fails is given up
 _TOLD_SECONDS: Final = 20.0  # between two notes of the same failure
-_REFUSED_SECONDS: Final = 0.1  # between two questions whether objects are deleted by now
+_REFUSED_SECONDS: Final = 0.1  # before a refused owner is noted again
 _CACHE_BYTES: Final = 64 * 1024 * 1024
 _KNOWN: Final = 1_000  # puts that are remembered
 _AS_STORED: Final = frozenset({"export_runs"})  # the archive fetches run by run
@@ -89,8 +89,8 @@ class Shelf:
         """Note the owners and put the objects; return those that are not there after `seconds`.
 
         With each put goes the run that refers to it, if it is not the owner. What is not there yet
-        is tried again for as long as a caller asks for it. It is not begun while objects from
-        before of its owner are being deleted.
+        is tried again for as long as a caller asks for it. Nothing is put for a run while the
+        objects of a deleted run with its id are still being deleted.
         """
         asked = {put for put, _ in puts}
         try:
@@ -98,19 +98,21 @@ class Shelf:
         except BaseException:
             self._forget({put for put in asked if put.task is None})
             raise
-        held = {put for put in asked if put.reference.owner in refused}
-        self._forget({put for put in held if put.task is not None})  # they are deleted as well
+        too_early = {put for put in asked if put.reference.owner in refused}
+        self._forget({put for put in too_early if put.task is not None})  # deleted, too
         for put in asked:
             put.asked_at = _time()
-            if put not in held and not put.is_done and (put.task is None or put.task.done()):
+            if put not in too_early and not put.is_done and (put.task is None or put.task.done()):
                 put.task = asyncio.create_task(self._put(put))
-        if tasks := [put.task for put in asked - held if put.task is not None and not put.is_done]:
+        if tasks := [
+            put.task for put in asked - too_early if put.task is not None and not put.is_done
+        ]:
             await asyncio.wait(tasks, timeout=seconds)
-        for put in held:
-            whose = f"objects of an earlier run {put.reference.owner} are being deleted"
-            put.error = ObjectsUnavailable(self.url, whose)
+        for put in too_early:
+            reason = f"objects of an earlier run {put.reference.owner} are being deleted"
+            put.error = ObjectsUnavailable(self.url, reason)
             await self._tell(put, str(put.error))
-        return held | {put for put in asked if not put.is_done}
+        return too_early | {put for put in asked if not put.is_done}
 
     async def put(self, puts: Sequence[tuple[Put, UUID | None]]) -> None:
         """Put objects. Raises ObjectsUnavailable if one is not there after a while."""
@@ -132,9 +134,9 @@ class Shelf:
     async def _note(self, pairs: Iterable[tuple[UUID, UUID | None]], seconds: float) -> set[UUID]:
         """Say in the database that runs have objects, and which other runs use them.
 
-        Users are noted each time: one may be another run of its key by now, and what the deleted
-        one used is forgotten. Return the owners whose objects from before are still being deleted
-        after `seconds`.
+        Users are noted each time: one may be a new run of the key of a deleted one, and what that
+        one used is forgotten. Return the owners whose id a deleted run had, if its objects are
+        still being deleted after `seconds`.
         """
         now = _time()
         left = [
@@ -216,7 +218,7 @@ class Shelf:
         return with_contents(answer, contents)
 
     async def _read_all(self, references: Sequence[Reference]) -> list[str]:
-        """Return the contents; wait for as long as objects arrive, those of others among them."""
+        """Return the contents; wait for as long as objects arrive, also for other readers."""
         tasks = [self._fetch(reference) for reference in references]
         left, before = set(tasks), -1
         while left and before < self._fetched_count:
@@ -279,7 +281,7 @@ async def read_object(objects: Objects, reference: Reference) -> str:
 
 
 def _is_over(put: Put) -> bool:
-    """Return True if a put is done, or nobody has asked for it for long."""
+    """Return True if a put is done, or no caller has asked for it for long."""
     return put.is_done or _time() - put.asked_at > _NOTED_SECONDS
 
 

@@ -27,7 +27,7 @@ _ARCHIVED_ROWS: Final = 100_000
 _ROWS: Final = 5_000  # that are read, or deleted, at once
 _AT_ONCE: Final = 2  # parts that are read at the same time
 _OBJECT_BYTES: Final = 32 * 1024 * 1024
-_MISSED_DAYS: Final = 30  # beyond its retention, a run is left for large payloads that are missing
+_MISSING_DAYS: Final = 30  # that a run is left after its retention, if an object is missing
 
 
 async def sweep_batches(store: Store, archive: Archive | None = None) -> AsyncGenerator[Swept]:
@@ -122,8 +122,8 @@ class _Contents:
     """Puts the contents of large payloads into runs; leaves those whose objects are not read.
 
     One object that was changed keeps no other run from the archive. An object store that does not
-    answer costs a pass a minute. Objects that are not there are waited for, too: the place may be
-    another one for now, a folder that is not mounted, say. After a month they are given up.
+    answer costs a pass a minute. A run is also left if an object is not there: its folder may not
+    be mounted, say. It is archived without it 30 days after its retention.
     """
 
     def __init__(self, store: Store, now: int) -> None:
@@ -145,8 +145,8 @@ class _Contents:
             return []
 
     def _gives_up(self, line: str) -> bool:
-        """Return True if a run, whose first line is given, was left for long enough."""
-        kept = timedelta(seconds=read_line(line).retention_seconds or 0, days=_MISSED_DAYS)
+        """Return True if a run, given by its first line, is archived without missing objects."""
+        kept = timedelta(seconds=read_line(line).retention_seconds or 0, days=_MISSING_DAYS)
         return self._now > read_head(line).completed_at + kept
 
 

@@ -295,7 +295,7 @@ async def test_a_run_whose_object_is_missing_is_archived_without_it_after_a_mont
         left = await start_without_object(client, store, large)
         with pytest.raises(ObjectsUnavailable, match="there is no object payloads/"):
             await client.retention.sweep()
-        monkeypatch.setattr(deletion, "_MISSED_DAYS", -1)
+        monkeypatch.setattr(deletion, "_MISSING_DAYS", -1)
         lost = await start_without_object(client, store, large)
         await client.retention.sweep()
         assert (await store.get_runs([left, lost])).keys() == {left}
