@@ -101,7 +101,7 @@ class ConsumerLoop:
     # Receiving
 
     async def _run(self) -> None:
-        backoff = Backoff(limit=_POLL_SECONDS)
+        backoff: Backoff | None = None
         while True:
             self._woken.clear()
             self._looking = True
@@ -110,13 +110,13 @@ class ConsumerLoop:
             except UnknownQueue:
                 pause = self._absent()
             except DatabaseError as error:
-                pause = backoff.take()
+                pause = (backoff := backoff or Backoff(limit=_POLL_SECONDS)).take()
                 OUTAGE.tell(logger, f"{self.consumer} failed to receive, and tries again", error)
             except Exception:
                 pause = _POLL_SECONDS
                 logger.exception("%s failed to receive; it is tried again", self.consumer)
             else:
-                backoff.reset()
+                backoff = None
             self._looking = False
             await self._sleep(pause)
 
