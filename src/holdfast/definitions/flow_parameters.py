@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
@@ -110,39 +110,6 @@ class Misfit(NamedTuple):
         return Declared.of_type(self.source.annotation, self.source.described).fits(self.text)
 
 
-class StepParameters(Protocol):
-    """The arguments of a step's code, as they are in the payload of a task."""
-
-    @property
-    def deps(self) -> tuple[str, ...]:
-        """The slugs of the steps that it depends on, each once."""
-        ...
-
-    @property
-    def wants_run(self) -> bool:
-        """True if it is also given the input of the run."""
-        ...
-
-    def decode(self, text: str) -> Arguments:
-        """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
-        ...
-
-    def takes(self, key: str, text: str) -> bool:
-        """Return True if a task, by its key and payload, has what the code takes, and no more.
-
-        Otherwise its flow's shape was replaced, and this code is of another one.
-        """
-        ...
-
-    def misfits(self, text: str) -> list[Misfit]:
-        """Return the values of a task's payload that do not fit. Raises InvalidInput."""
-        ...
-
-    def encode(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> str:
-        """Encode arguments as the payload of a task. Raises TypeError and PayloadError."""
-        ...
-
-
 def _slug_of(parameter: inspect.Parameter) -> str:
     """Return the name of what a parameter is given: RUN, or that of a dependency."""
     default: object = parameter.default
@@ -205,7 +172,10 @@ class SingleParameters:
         return tuple(args), kwargs
 
     def takes(self, key: str, text: str) -> bool:
-        """Return True if a task has what the code takes, and no more."""
+        """Return True if a task, by its key and payload, has what the code takes, and no more.
+
+        Otherwise its flow's shape was replaced, and this code is of another one.
+        """
         if ":" in key:  # that of an element
             return False
         try:

@@ -25,7 +25,6 @@ from holdfast.definitions.flow_parameters import (
     ElementParameter,
     SingleParameters,
     Source,
-    StepParameters,
     annotation_of,
 )
 from holdfast.definitions.flow_rules import check_dependencies, check_rule
@@ -214,7 +213,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
                 f"{of} is a method, and the worker that runs it has no such instance: make it a "
                 "function"
             )
-        self._parameters: StepParameters
+        self._parameters: SingleParameters | ElementParameter
         if self._over is None:
             self._parameters = SingleParameters(fn, of, self._sources, self.trigger_rule)
         else:
