@@ -147,7 +147,7 @@ def test_an_option_that_does_not_exist_is_answered_with_what_was_meant(
         ({"fifo": "yes"}, "fifo: True or False is needed, not 'yes'"),
     ],
 )
-async def test_an_option_of_a_message_queue_that_cannot_be_names_the_queue(
+async def test_the_error_of_a_wrong_option_of_a_message_queue_names_the_queue(
     option: dict[str, Any], said: str
 ) -> None:
     """At its declaration, and before a client asks the database."""
@@ -166,14 +166,14 @@ async def test_an_option_of_a_message_queue_that_cannot_be_names_the_queue(
         ({"blocking_limit": 0}, "app shop: blocking_limit: it must be more than 0"),
     ],
 )
-def test_an_option_of_an_app_that_cannot_be_names_the_app(
+def test_the_error_of_a_wrong_option_of_an_app_names_the_app(
     option: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=said):
         App("shop", **option)
 
 
-def test_aliases_that_are_no_names_name_the_step() -> None:
+def test_the_error_of_aliases_that_are_not_names_names_the_step() -> None:
     for aliases in (3, "old"):
         with pytest.raises(ConfigurationError, match="step _job: aliases: a list of names is need"):
             App("shop").step(aliases=aliases)(_job)  # type: ignore[arg-type]

@@ -27,7 +27,8 @@ def answer_id(call_id: str, *, failed: bool) -> str:
 class Answered(NamedTuple):
     """A call that a signal answers: the run that has made it, and the key of the call there.
 
-    `began` is when that run did, None as the first calls of entities did not say it.
+    `began` is when that run began, in microseconds since 1970. It is None if the id is from before
+    ids of calls said it.
     """
 
     run_id: str

@@ -206,8 +206,7 @@ class Execution(Generic[C]):
     def _end(self) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        if self.span is not None:
-            self._end_span()
+        self._end_span()
         report, self._report = self._report, None
         if report is not None:
             if self.observed is not None:
@@ -246,7 +245,7 @@ class Launcher:
         self._threads, self._lifespans, self._streams = threads, lifespans, streams
         self._tracer, self._observing, self.transact = tracer, observing, transact
         self.book = book or ThreadBook()
-        self.left: Callable[[], bool] = lambda: False  # True: the program cancels all it does
+        self.loop_ends: Callable[[], bool] = lambda: False  # and so cancels all tasks
         self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
     def launch(self, execution: Execution[Any], arguments: str, layers: list[Layer]) -> None:
@@ -294,6 +293,7 @@ class Launcher:
                 call = surround(
                     layers,
                     context,
+                    # In a thread with what the middleware has set.
                     lambda: self._submit(execution, contextvars.copy_context(), in_thread),
                 )
                 coroutine = self._guarded(execution, call, NO_ARGUMENTS)
@@ -328,12 +328,12 @@ class Launcher:
     ) -> object:
         """Call the function. SystemExit and KeyboardInterrupt become failures of the attempt.
 
-        What fails because its event loop ends, which cancels all tasks, is made again elsewhere.
+        An attempt that is cancelled because the event loop ends is not reported: another follows.
         """
         try:
             return await call(*given[0], **given[1])
         except BaseException as error:
-            if (task := asyncio.current_task()) and task.cancelling() and self.left():
+            if (task := asyncio.current_task()) and task.cancelling() and self.loop_ends():
                 execution.cancel()
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 raise AttemptExit(f"the {execution.kind} raised {error!r}") from error

@@ -229,7 +229,7 @@ class Claimer:
             await asyncio.gather(task, return_exceptions=True)
 
     def was_cancelled(self) -> bool:
-        """Return True if it was cancelled otherwise than by `stop`, as by a loop that ends."""
+        """Return True if not `stop` has cancelled it, but an event loop that ends, say."""
         return self._cancelled or (self._task is not None and self._task.cancelling() > 0)
 
     async def run_once(self, takers: Mapping[str, Accept]) -> bool:

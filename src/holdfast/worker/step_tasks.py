@@ -46,7 +46,6 @@ from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution, 
 
 logger = logging.getLogger("holdfast.run")
 
-_REPLACED: Final = "other values than this code takes: its shape was replaced by newer code"
 _UNFIT_SECONDS: Final = 30.0  # before a task that does not fit is claimed again
 _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back
 _MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
@@ -209,8 +208,8 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
             self._leave(task, str(error))
             return
         if not step.takes(task.key, task.payload or "null"):
-            reason = f"the database gives step {slug} of flow {handler} {_REPLACED}"
-            self._leave(task, reason)
+            reason = "is given other values than this code takes: its shape was replaced"
+            self._leave(task, f"step {slug} of flow {handler} {reason} by newer code")
             return
 
         execution = StepTaskExecution(step, task, self._clock.now(), self._ended, self._refuse)

@@ -145,7 +145,7 @@ class Worker:
         )
         self._duties = self._make_duties(app, stored, origin)
         claimer = self._claimer = self._make_claimer(app, book)
-        self._launcher.left = claimer.was_cancelled
+        self._launcher.loop_ends = claimer.was_cancelled
         recorder = (store, info.worker_id, clock, notify, claimer.room.lending)
         self._committer = Committer(*recorder, observing, claimer.suspects, claimer.committed)
         self._reporter = Reporter(*recorder)

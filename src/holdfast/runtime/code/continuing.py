@@ -31,7 +31,7 @@ class ContinueAsNew(BaseException):
 
 
 class ContinuingPart(ContextPart):
-    """The part of a context that ends the run's code well, and continues it as a new one."""
+    """The part of a context for the end of the code, or of what continues as a new run."""
 
     __slots__ = ()
 
@@ -54,7 +54,7 @@ class ContinuingPart(ContextPart):
         raise ContinueAsNew(encode(input), version or workflow.version)
 
     async def finish_updates(self) -> None:
-        """Wait until no handler of an update runs: before the code returns or continues as new.
+        """Wait until no handler of an update runs. Call it before the code returns or continues.
 
         ```python
         await ctx.finish_updates()

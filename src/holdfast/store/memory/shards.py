@@ -26,7 +26,7 @@ from holdfast.types import (
 
 _HELD: Final = 10_000_000
 _PAGE: Final = 8 << 20  # bytes
-_AHEAD: Final = 60_000_000  # held for longer from now: the clock has gone back
+_AHEAD: Final = 60_000_000  # a hold that ends later was made before the clock was set back
 
 
 class MemoryShards(Part):

@@ -59,7 +59,8 @@ end $$;
 
 -- Return the keys of activities that tokens name, by @BEGAN/KEY, or by the key alone as in earlier
 -- releases. One that began at another moment was called by a deleted run that had the same id: its
--- key is returned as it is given, and no activity has that. Called by end_activities.
+-- key is returned as it is given, and no activity has that. Locks nothing. Called by
+-- end_activities.
 create or replace function holdfast._keys_of_tokens(p_run_ids uuid[], p_keys text[]) returns text[]
 language plpgsql stable
 as $$

@@ -51,7 +51,8 @@ begin
     order by e.idx limit 1;
 end $$;
 
--- Return the SignalReceived of a run that has this id. Called by workers.
+-- Return the SignalReceived of a run by the id of the signal or update. Locks nothing. Called by
+-- workers.
 create or replace function holdfast.find_signal(p_run_id uuid, p_signal_id text)
 returns table (event_type text, key text, details json, at bigint)
 language plpgsql stable

@@ -261,7 +261,8 @@ begin
     created := v_started.created;
     notices := v_started.notices;
     for v_refused in
-        select u.run_id, u.parent_run_id, u.parent_key, u.unnest as error
+        select u.run_id, u.parent_run_id, u.parent_key,
+            u.unnest as error  -- the second list has the name of the function
         from rows from (unnest(p_starts), unnest(v_started.errors)) with ordinality as u
         where u.unnest is not null
         order by u.parent_run_id, u.ordinality

@@ -108,10 +108,11 @@ begin
 end $$;
 
 -- Return what is for other shards, oldest first, but for runs and shards that are held; nothing if
--- another worker was given something within ten seconds: two would mix up the order. Held for more
--- than a minute from now: the clock has gone back. Always from the first one on: a number that was
--- drawn earlier may be committed later than those around it. Ends with the one with which they take
--- 8 MiB: they are sent in one call. Refuses a limit below 0 (22023).
+-- another worker was given something within ten seconds: two would mix up the order. A hold that
+-- ends more than a minute from now was made before the clock was set back, and does not count.
+-- Always from the first one on: a number that was drawn earlier may be committed later than those
+-- around it. Ends with the one with which they take 8 MiB: they are sent in one call.
+-- Refuses a limit below 0 (22023).
 -- Locks: the row of shard. Called by workers.
 create or replace function holdfast.take_forwards(
     p_worker text, p_held_runs uuid[], p_held_shards int[], p_limit int
@@ -120,7 +121,7 @@ returns table (forward_id bigint, shard int, target_run_id uuid, details json)
 language plpgsql
 as $$
 declare
-    v_now timestamptz := holdfast.now();  -- of before a wait for the row
+    v_now timestamptz := holdfast.now();  -- before the row is waited for
     v_bytes bigint := 0;
 begin
     update holdfast.shard s
