@@ -21,6 +21,7 @@ import psycopg
 import pytest
 
 from holdfast.database.embedded import EmbeddedServer
+from tests.cli.processes import call
 from tests.clusters import Homes
 
 ROOT = Path(__file__).parents[2]
@@ -72,13 +73,8 @@ class Desk:
 
     def command(self, *arguments: str) -> str:
         """Run a command to its end, and return what it wrote to stdout."""
-        answer = subprocess.run(
-            [sys.executable, "-m", "holdfast", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        answer = call(*arguments, env={"HOLDFAST_HOME": str(self.home)})
+        assert answer.returncode == 0, answer.stderr
         return answer.stdout
 
 
