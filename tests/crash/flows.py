@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TypedDict
 
-from holdfast import current_flow_step
+from holdfast import Context, current_flow_step
 from holdfast.types import ErrorInfo
 from tests.crash.across import app
 from tests.crash.workload import Effect, leave_trace
+from tests.crash.workload import act as trace
 
 
 class Sheet(TypedDict):
@@ -115,3 +116,39 @@ async def cleaned(places: list[float] | ErrorInfo | None) -> str:
     """Take a while, so that kills land in it."""
     await asyncio.sleep(0.1)
     return act("cleaned")["nonce"]
+
+
+@app.workflow
+async def parcel(ctx: Context, seconds: float) -> str:
+    """Have an effect, with a sleep on either side for kills to land in."""
+    await ctx.sleep(seconds)
+    effect = await trace("parcel")
+    await ctx.sleep(seconds)
+    return effect["nonce"]
+
+
+orders = app.flow("orders", input=Sheet, attempts=8, base_delay=0)
+
+
+@orders.step
+async def lines(run: Sheet) -> list[float]:
+    """Say what is to be packed."""
+    return [run["seconds"]] * run["rows"]
+
+
+packed = orders.run_map("packed", parcel, over=lines, concurrency=3)
+
+
+@orders.step
+async def pause(run: Sheet) -> float:
+    """Say how long the last parcel takes."""
+    return run["seconds"]
+
+
+last = orders.run_step("last", parcel, of=pause)
+
+
+@orders.step
+def shipped(packed: list[str], last: str) -> list[str]:
+    """Return the nonces of all parcels, in order."""
+    return [*packed, last]

@@ -12,6 +12,7 @@ import random
 import signal
 from collections import Counter
 from pathlib import Path
+from typing import cast
 from uuid import UUID
 
 import pytest
@@ -23,7 +24,13 @@ from holdfast.database.urls import split_urls
 from tests.crash.fleet import Fleet, kill_at_every_point, patiently, start_patiently, until_all_end
 from tests.crash.flows import Sheet
 from tests.crash.leases import stop_at_work
-from tests.crash.ledger import check_flows, check_letters, check_nothing_is_queued, query_all
+from tests.crash.ledger import (
+    check_flows,
+    check_letters,
+    check_nothing_is_queued,
+    query_all,
+    read_ledger,
+)
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -133,9 +140,38 @@ async def test_rules_and_tolerant_maps_survive_kills_and_a_cancel(
     check_nothing_is_queued(server)
 
 
+async def test_steps_that_are_runs_survive_kills(
+    fleet: Fleet, server: EmbeddedServer, ledger: Path
+) -> None:
+    """Each is one run, whose result is used once, while workers and the postmaster are killed."""
+    choose = random.Random(7)
+    for _ in range(2):
+        fleet.start()
+    handles: list[RunHandle[object]] = []
+    async with Client(server.url) as client:
+        await until_compiled(server)
+        for blow in range(6):
+            sheets = [Sheet(rows=rows, seconds=0.05) for rows in (7, 4)]
+            handles += await start_patiently(client, "orders", sheets)
+            await asyncio.sleep(choose.uniform(0.05, 0.5))
+            if blow == 3:
+                os.kill(server.postmaster_pid, signal.SIGKILL)
+                await asyncio.to_thread(server.ensure_running)
+            else:
+                fleet.replace(choose.choice(fleet.workers))
+        runs = await until_all_end(handles)
+    done = {nonce for each in read_ledger(ledger).values() for nonce in each}
+    used = [nonce for run in runs for nonce in cast("dict[str, list[str]]", run.output)["shipped"]]
+    assert len(set(used)) == len(used) == 6 * (8 + 5)
+    assert done.issuperset(used)
+    parcels = "select status from holdfast.runs where name = 'crash/parcel'"
+    assert query_all(server, parcels) == [("completed",)] * len(used)
+    check_nothing_is_queued(server)
+
+
 async def until_compiled(server: EmbeddedServer) -> None:
     """Wait until a worker has brought the flows: before that a name would mean a workflow."""
-    flows = 2 * len(split_urls(server.url))
+    flows = 3 * len(split_urls(server.url))
     await until(server, "select count(*) from holdfast.flows", (), flows)
 
 
