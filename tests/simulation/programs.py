@@ -176,6 +176,11 @@ def release(version: int) -> App:
         """Take a message."""
         await stage.world.consume(current_message().id, n)
 
+    @app.workflow
+    async def row(ctx: Context, n: int) -> str:
+        """Be a step of a flow."""
+        return await act(f"row {n}")
+
     sheet = app.flow("sheet", input=Sheet, attempts=40, base_delay=0)
 
     async def flow_effect() -> str:
@@ -198,10 +203,19 @@ def release(version: int) -> App:
         """Have an effect while the map is under way."""
         return await flow_effect()
 
+    sheet.run_map("each", row, over=rows)
+
     @sheet.step
-    async def joined(first: list[str], beside: str) -> list[str]:
+    async def count(rows: list[int]) -> int:
+        """Say how many there are."""
+        return len(rows)
+
+    sheet.run_step("last", row, of=count)
+
+    @sheet.step
+    async def joined(first: list[str], beside: str, each: list[str], last: str) -> list[str]:
         """Return what was done."""
         await flow_effect()
-        return [*first, beside]
+        return [*first, beside, *each, last]
 
     return app

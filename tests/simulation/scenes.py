@@ -250,7 +250,12 @@ async def flow(scene: Scene) -> None:
     tokens = output["joined"]
     places = [scene.world.model.tokens[token] for token in tokens]
     expected = [(handle.run_id, f"first:{n}") for n in range(rows)] + [(handle.run_id, "beside")]
-    scene.equal("each element once, in its place", places, expected)
+    own, runs = places[: len(expected)], scene.world.store._tables.runs
+    scene.equal("each element once, in its place", own, expected)
+    inputs = [(runs[run_id].new.input, key) for run_id, key in places[len(expected) :]]
+    steps = [(str(n), "act") for n in range(rows + 1)]
+    scene.equal("each step that is a run once, in its place", inputs, steps)
+    scene.equal("as many runs", [r.new.name for r in runs.values()].count("sim/row"), rows + 1)
 
 
 async def ticks(scene: Scene) -> None:
