@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 import pytest
 
-from holdfast import App, Context, Retry
+from holdfast import App, Batch, Context, Retry
 from holdfast.client import Client, RunHandle
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.worker import Worker, WorkerOptions
@@ -81,15 +81,32 @@ async def translated() -> int:
 
 
 @app.step(retry=once)
+async def unmarked() -> int:
+    """Take the cancellation back before it is turned into an error."""
+    try:
+        return await effects.attempt()
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()
+        raise ConnectionError("the connection was closed") from error
+
+
+@app.step(retry=once)
 async def grouped() -> int:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(effects.attempt())
     return task.result()
 
 
-@app.activity(retry=Retry(attempts=2))  # a lost worker's attempt counts
+@app.activity(retry=once)
 async def acted() -> int:
     return await effects.attempt()
+
+
+@app.activity(retry=once, batch=Batch(size=1, within=1))
+async def batched(items: list[int]) -> list[int]:
+    return [await effects.attempt() for _ in items]
 
 
 @app.workflow
@@ -100,6 +117,8 @@ async def calls(ctx: Context, name: str) -> int:
         "translated": translated,
         "grouped": grouped,
         "acted": acted,
+        "batched": lambda: batched(1),
+        "unmarked": unmarked,
     }[name]()
 
 
@@ -145,14 +164,29 @@ async def leave_served(store: MemoryStore, begin: Callable[[Client], Awaitable[o
     assert not task.done()
 
 
+async def leave_stopping(store: MemoryStore, begin: Callable[[Client], Awaitable[object]]) -> None:
+    """Return in the middle of a stop, as after a second Ctrl-C."""
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    async with Client(store=store) as client:
+        await begin(client)
+        await asyncio.to_thread(effects.begun.wait, 60)
+    stopping = asyncio.create_task(worker.stop(60))
+    await eventually(
+        lambda: all(task.get_name() != "holdfast claimer" for task in asyncio.all_tasks())
+    )
+    assert not stopping.done()
+
+
 Way: TypeAlias = Callable[
     [MemoryStore, Callable[[Client], Awaitable[object]]], Coroutine[None, None, None]
 ]
-ways = pytest.mark.parametrize("way", [leave, leave_served])
+ways = pytest.mark.parametrize("way", [leave, leave_served, leave_stopping])
+names = ["plain", "limited", "translated", "unmarked", "grouped", "acted", "batched", "graph"]
 
 
 @ways
-@pytest.mark.parametrize("name", ["plain", "limited", "translated", "grouped", "acted", "graph"])
+@pytest.mark.parametrize("name", names)
 async def test_an_attempt_that_ends_with_its_loop_is_made_again(way: Way, name: str) -> None:
     async def start(client: Client) -> RunHandle[object]:
         if name == "graph":
@@ -188,14 +222,15 @@ async def test_a_message_whose_consumer_is_stopped_with_its_loop_comes_again() -
         await worker.stop(0)
 
 
-async def test_no_thread_of_a_worker_outlives_its_loop() -> None:
+@pytest.mark.parametrize("way", [leave, leave_stopping])
+async def test_no_thread_of_a_worker_outlives_its_loop(way: Way) -> None:
     """A heartbeat would keep its runs from others for as long as the program lives."""
     others, store = threading.enumerate(), OpenStore()
 
     async def start(client: Client) -> object:
         return await client.start(calls, "plain")
 
-    await asyncio.to_thread(asyncio.run, leave(store, start))
+    await asyncio.to_thread(asyncio.run, way(store, start))
     for thread in threading.enumerate():
         if thread not in others and thread.name in {"holdfast watchdog", "holdfast heartbeat"}:
             await asyncio.to_thread(thread.join, 60)

@@ -11,7 +11,8 @@ from itertools import count
 from holdfast.errors import DeterminismError
 from holdfast.store.memory import MemoryStore
 from holdfast.worker.clock import Cancellable
-from holdfast.worker.watchdog import LoopProbe, ThreadClock, find_hold, held_too_long
+from holdfast.worker.event_loop import LoopProbe
+from holdfast.worker.watchdog import ThreadClock, find_hold, held_too_long
 
 _BLOCKED_SECONDS = 0.1  # between looks for workflow code that holds the thread
 

@@ -27,6 +27,7 @@ from holdfast.runtime.loop.asyncio_forms import foreign, is_foreign
 from holdfast.types import ErrorInfo, Event
 from holdfast.values.trace_ids import QuietHeaders
 from holdfast.worker.clock import Cancellable, Clock
+from holdfast.worker.event_loop import LoopEnd
 from holdfast.worker.judging import asked_pause, decided, may_be_retried
 from holdfast.worker.observing import Attempt, Observing
 from holdfast.worker.threads import AttemptExit, ThreadBook
@@ -244,8 +245,7 @@ class Launcher:
     ) -> None:
         self._threads, self._lifespans, self._streams = threads, lifespans, streams
         self._tracer, self._observing, self.transact = tracer, observing, transact
-        self.book = book or ThreadBook()
-        self.loop_ends: Callable[[], bool] = lambda: False  # and so cancels all tasks
+        self.book, self.loop_end = book or ThreadBook(), LoopEnd()
         self._users: set[asyncio.Future[object]] = set()  # attempts that may use lifespans
 
     def launch(self, execution: Execution[Any], arguments: str, layers: list[Layer]) -> None:
@@ -333,7 +333,7 @@ class Launcher:
         try:
             return await call(*given[0], **given[1])
         except BaseException as error:
-            if (task := asyncio.current_task()) and task.cancelling() and self.loop_ends():
+            if self.loop_end.has_begun():
                 execution.cancel()
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 raise AttemptExit(f"the {execution.kind} raised {error!r}") from error

@@ -110,6 +110,9 @@ class BatchCall(Execution[BatchContext]):
 
     def finished(self, future: asyncio.Future[object]) -> None:
         """Give each element its result, or all of them the error that the function raised."""
+        if self.ended:  # no element needs it, or its event loop ends
+            super().finished(future)
+            return
         self._report = None
         try:
             results = self._checked(future.result())

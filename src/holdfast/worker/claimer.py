@@ -118,7 +118,7 @@ class Claimer:
         self._sleep: asyncio.Future[None] | None = None  # while it waits
         self._asked = False  # woken for work, not only because the next due moment changed
         self._claiming = False
-        self._stopping = self._cancelled = False
+        self._stopping = False
         self._short = False  # the last claim was limited by the worker's room
         self._choosy = False  # short of threads alone: all that needs none was claimed
         self._limited = False  # tasks wait for limits, which an end here may free
@@ -222,15 +222,11 @@ class Claimer:
         """
         task, self._task = self._task, None
         if task is not None:
-            self._stopping, self._cancelled = True, task.cancelling() > 0
+            self._stopping = True
             if self._claiming:
                 await asyncio.wait([task], timeout=_LAST_CLAIM_SECONDS)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-    def was_cancelled(self) -> bool:
-        """Return True if not `stop` has cancelled it, but an event loop that ends, say."""
-        return self._cancelled or (self._task is not None and self._task.cancelling() > 0)
 
     async def run_once(self, takers: Mapping[str, Accept]) -> bool:
         """Claim once; return True if there may be more to claim immediately."""

@@ -140,13 +140,6 @@ class HeartbeatService:
         store, backoff, failed = self._open_store(), Backoff(limit=self._interval), False
         try:
             while not self._stop.is_set():
-                if self._loop is not None and self._loop.is_closed():
-                    logger.warning(
-                        "the event loop of worker %s was closed before the worker was stopped: it "
-                        "sends no more heartbeats, and others take its runs when its leases end",
-                        self._info.worker_id,
-                    )
-                    return
                 try:
                     await store.open()
                     await self.run_once(store)

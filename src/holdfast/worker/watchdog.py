@@ -9,9 +9,10 @@ other run continues, and no signal arrives. In this order the watchdog does the 
 3. It gives back everything else, and ends the process if it may: at once if no step runs, else
    after the grace period. A process that it may not end gets the grace period in any case.
 
-It also ends a process that was asked to stop and whose thread does not answer. Time during which a
-debugger has stopped the thread, or the whole process was stopped, does not count: a process at a
-debugger's prompt ends only if it is asked to stop at once.
+It also ends a process that was asked to stop and whose thread does not answer, and gives back what
+a worker holds whose event loop was closed. Time during which a debugger has stopped the thread, or
+the whole process was stopped, does not count: a process at a debugger's prompt ends only if it is
+asked to stop at once.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from uuid import UUID
 from holdfast.errors import DatabaseError
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.store.port import Store
+from holdfast.worker.event_loop import LoopProbe
 from holdfast.worker.giving_back import GivenUp, give_back
 
 logger = logging.getLogger("holdfast.worker")
@@ -175,26 +177,6 @@ class ThreadClock:
         return 0.0 if self._clock is None else time.clock_gettime(self._clock)
 
 
-class LoopProbe:
-    """Ask an event loop, from another thread, if it still runs what it is given.
-
-    While it answers, nothing holds its thread, so nobody has to walk the thread's frames.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop, self._answered = loop, threading.Event()
-        self._answered.set()
-
-    def answers(self) -> bool:
-        """Return True, and ask again, if the loop has answered since it was asked."""
-        if not self._answered.is_set():
-            return False
-        self._answered.clear()
-        with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._answered.set)
-        return True
-
-
 class Watchdog:
     """Watch the thread that starts it, until stopped."""
 
@@ -260,8 +242,9 @@ class Watchdog:
         assert self._loop is not None, "it was started"
         clock, probe = ThreadClock(self._watched), LoopProbe(self._loop)
         while not self._stop.wait(_TICK_SECONDS):
-            if self._loop.is_closed() and self._stop_within is None:
-                return  # the program ended its event loop and left the worker as it was
+            if self._loop.is_closed():
+                self._clear_up()
+                return
             try:
                 self._look(clock.spent(), clock.passed, answers=probe.answers())
             except Exception:
@@ -366,6 +349,16 @@ class Watchdog:
             )
 
     # Giving back
+
+    def _clear_up(self) -> None:
+        """Give back what the worker holds: nothing of it can end without the event loop."""
+        logger.warning(
+            "the event loop of worker %s was closed before the worker had stopped. What it holds "
+            "is given back",
+            self._worker_id,
+        )
+        self._end_heartbeat()  # also if the database cannot be reached now
+        self._give_back(self._holder.give_up(), sign_off=True)
 
     def _abandon(self, why: str) -> None:
         logger.error(

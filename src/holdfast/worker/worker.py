@@ -145,7 +145,6 @@ class Worker:
         )
         self._duties = self._make_duties(app, stored, origin)
         claimer = self._claimer = self._make_claimer(app, book)
-        self._launcher.loop_ends = claimer.was_cancelled
         recorder = (store, info.worker_id, clock, notify, claimer.room.lending)
         self._committer = Committer(*recorder, observing, claimer.suspects, claimer.committed)
         self._reporter = Reporter(*recorder)
@@ -343,6 +342,7 @@ class Worker:
             await self._heartbeat.start()
         if self._watchdog is not None:
             self._watchdog.start()
+        self._launcher.loop_end.start()
         await self._start_services()
         if self._run_logs is not None:
             self._run_logs.start()
@@ -392,7 +392,7 @@ class Worker:
         listening, self._listening = self._listening, []
         self.expect_stop(grace_seconds)
         await self._claimer.stop()
-        if self._claimer.was_cancelled() and not self._launcher.book.busy:
+        if self._launcher.loop_end.has_begun() and not self._launcher.book.busy:
             grace_seconds = 0.0  # nothing is left that could end in it
         releases, _ = await asyncio.gather(
             self._workload.drain(grace_seconds, self._save),
@@ -409,6 +409,7 @@ class Worker:
         await self._reporter.stop()
         await self._steps.stop()
         await self._launcher.wait_for_cleanup(self._clean_up_seconds)
+        await self._launcher.loop_end.stop()
         await self._transactions.close()
         await self._resources.stop()
         if self._tracer is not None:
