@@ -15,11 +15,14 @@ class LoopEnd:
 
     def __init__(self) -> None:
         self._stopped = asyncio.Event()
-        self._task: asyncio.Task[bool] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Notice it from now on."""
-        self._task = asyncio.create_task(self._stopped.wait(), name="holdfast end of loop")
+        self._task = asyncio.create_task(self._wait(), name="holdfast end of loop")
+
+    async def _wait(self) -> None:  # so that it is known as a task of the worker
+        await self._stopped.wait()
 
     def has_begun(self) -> bool:
         """Return True if the loop ends."""
