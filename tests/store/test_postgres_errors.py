@@ -70,6 +70,11 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
             asyncpg.InternalServerError("cache lookup failed for function 16791"),
             TransientDatabaseError,
         ),
+        (asyncpg.DatatypeMismatchError("x"), DatabaseError),
+        (
+            asyncpg.DatatypeMismatchError("structure of query does not match function result type"),
+            TransientDatabaseError,
+        ),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.__name__,
 )

@@ -69,11 +69,12 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "HFQ04": MessageInFlight,
 }
 
-# A call that began before a migration, and looks for a function that was replaced by it: one of
-# those that functions alone call, or one whose number it knew.
+# A call that began before a migration, and meets a function that was replaced by it: one of those
+# that functions alone call, one whose number it knew, or one that has other columns now.
 _REPLACED: Final = {
     "42883": re.compile(r"function (\w+|\"[^\"]+\")\._\w+\("),
     "XX000": re.compile("cache lookup failed for function"),
+    "42804": re.compile("structure of query does not match function result type"),
 }
 
 # Their messages are those of our own functions.
