@@ -6,6 +6,8 @@ import asyncio
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from holdfast.definitions.middleware import CallNext
 from holdfast.definitions.steps import Step, StepContext
 from holdfast.runtime.code.run import RunInfo
@@ -70,3 +72,29 @@ async def test_the_clock_of_a_cancelled_step_is_not_started() -> None:
         assert ended is not None
         await asyncio.wait([ended])
     assert execution.timer is None
+
+
+@pytest.mark.parametrize("loop_ends", [True, False])
+def test_a_step_that_is_cancelled_before_it_begins(loop_ends: bool) -> None:
+    """None of its code sees the cancellation. It fails only while its event loop continues."""
+    reported = list[StepExecution]()
+
+    async def never() -> None:
+        raise AssertionError("it never begins")
+
+    step = Step(never)
+
+    async def start() -> None:
+        launcher = Launcher(threads, {})
+        launcher.loop_end.start()
+        runner = StepRunner(launcher, EngineClock(), [])
+        call = Call("never", step, step.name, step.encode_arguments((), {}), RUN_ID)
+        future = runner.start(call, INFO, reported.append, 1).future
+        assert future is not None
+        if not loop_ends:
+            future.cancel()
+            await asyncio.wait([future])
+
+    with ThreadPoolExecutor(1) as threads:
+        asyncio.run(start())
+    assert len(reported) == (not loop_ends)

@@ -62,6 +62,7 @@ class Execution(Generic[C]):
         "lease_no",
         "limit",
         "limit_seconds",
+        "loop_end",
         "observed",
         "restored",
         "result",
@@ -94,6 +95,7 @@ class Execution(Generic[C]):
         self.delay_seconds: float | None = None  # the pause that the error asks for
         self.future: asyncio.Future[Any] | None = None
         self.timer: Cancellable | None = None
+        self.loop_end: LoopEnd | None = None
         self.lease_no, self.headers = lease_no, headers
         self.span: OpenSpan | None = None
         self.observed: Callable[[Attempt], None] | None = None
@@ -158,7 +160,7 @@ class Execution(Generic[C]):
 
     def fail(self, error: BaseException) -> None:
         """Report a failure, after what an async `should_retry` says of it."""
-        if self._report is None:
+        if self._report is None or self.ends_with_loop():
             return
         if is_foreign(error):
             error = foreign(error, "a future")
@@ -171,6 +173,14 @@ class Execution(Generic[C]):
         if self.timer is not None:
             self.timer.cancel()
         self.future = asyncio.ensure_future(self._await_verdict(error, verdict, report))
+
+    def ends_with_loop(self) -> bool:
+        """Return True, and report nothing, if it fails because its loop ends: it is made again."""
+        end = self.loop_end
+        if end is None or not end.has_begun() or not isinstance(self.future, asyncio.Task):
+            return False
+        self.cancel()
+        return True
 
     def refuse(self, error: BaseException) -> None:
         """Report that its arguments do not fit its code."""
@@ -270,6 +280,7 @@ class Launcher:
             execution.observe(self._observing)
         variables, context = contextvars.copy_context(), execution.context
         context.streams = None if execution.transacts else self._streams
+        execution.loop_end = self.loop_end
         variables.run(context.variable.set, context)
         if self._lifespans:
             variables.run(bind_lifespans, self._lifespans)
@@ -284,7 +295,7 @@ class Launcher:
             if layers:
                 call = surround(layers, context, partial(call, *given[0], **given[1]))
                 given = NO_ARGUMENTS
-            attempt = self._guarded if execution.limit_seconds is None else self._limited
+            attempt = _guarded if execution.limit_seconds is None else _limited
             future = asyncio.Task(attempt(execution, call, given), loop=loop, context=variables)
         else:
             bound = partial(execution.code, *given[0], **given[1])
@@ -296,7 +307,7 @@ class Launcher:
                     # In a thread with what the middleware has set.
                     lambda: self._submit(execution, contextvars.copy_context(), in_thread),
                 )
-                coroutine = self._guarded(execution, call, NO_ARGUMENTS)
+                coroutine = _guarded(execution, call, NO_ARGUMENTS)
                 future = asyncio.Task(coroutine, loop=loop, context=variables)
             else:
                 future = self._submit(execution, variables, in_thread)
@@ -322,37 +333,6 @@ class Launcher:
         """
         if self._users:
             await asyncio.wait(self._users, timeout=seconds)
-
-    async def _guarded(
-        self, execution: Execution[Any], call: AsyncFunction, given: Arguments
-    ) -> object:
-        """Call the function. SystemExit and KeyboardInterrupt become failures of the attempt.
-
-        An attempt that is cancelled because the event loop ends is not reported: another follows.
-        """
-        try:
-            return await call(*given[0], **given[1])
-        except BaseException as error:
-            if self.loop_end.has_begun():
-                execution.cancel()
-            if isinstance(error, SystemExit | KeyboardInterrupt):
-                raise AttemptExit(f"the {execution.kind} raised {error!r}") from error
-            raise
-
-    async def _limited(
-        self, execution: Execution[Any], call: AsyncFunction, given: Arguments
-    ) -> object:
-        seconds = execution.limit_seconds
-        assert seconds is not None
-        execution.limit = limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                return await self._guarded(execution, call, given)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            execution.timed_out = True
-            raise TimeoutError(over(seconds)) from None
 
     def _submit(
         self,
@@ -398,3 +378,23 @@ class StepRunner:
 def over(seconds: float) -> str:
     """Return the message for an attempt that ran longer than its limit in seconds."""
     return f"the attempt ran longer than {seconds:g} s"
+
+
+async def _guarded(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
+    """Call the function. SystemExit and KeyboardInterrupt become failures of the attempt."""
+    try:
+        return await call(*given[0], **given[1])
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise AttemptExit(f"the {execution.kind} raised {error!r}") from error
+
+
+async def _limited(execution: Execution[Any], call: AsyncFunction, given: Arguments) -> object:
+    execution.limit = limit = asyncio.timeout(execution.limit_seconds)
+    try:
+        async with limit:
+            return await _guarded(execution, call, given)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        execution.timed_out = True
+        raise TimeoutError(over(execution.limit_seconds or 0.0)) from None

@@ -113,14 +113,14 @@ class BatchCall(Execution[BatchContext]):
         if self.ended:  # no element needs it, or its event loop ends
             super().finished(future)
             return
-        self._report = None
         try:
             results = self._checked(future.result())
         except asyncio.CancelledError:
-            self._fail_all(asyncio.CancelledError(f"the batch of {self.name} cancelled itself"))
+            self.fail(asyncio.CancelledError(f"the batch of {self.name} cancelled itself"))
         except BaseException as error:  # of any kind: otherwise the runs would wait for ever
-            self._fail_all(error)
+            self.fail(error)
         else:
+            self._report = None
             for each, result in zip(self._elements, results, strict=True):
                 if isinstance(result, BaseException):
                     each.fail(result)
@@ -129,12 +129,10 @@ class BatchCall(Execution[BatchContext]):
 
     def fail(self, error: BaseException) -> None:
         """Fail all elements."""
-        self._report = None
-        self._fail_all(error)
-
-    def _fail_all(self, error: BaseException) -> None:
-        for each in self._elements:
-            each.fail(error)
+        if not self.ends_with_loop():
+            self._report = None
+            for each in self._elements:
+                each.fail(error)
 
     def _checked(self, results: object) -> Sequence[object]:
         if not isinstance(results, list | tuple):
