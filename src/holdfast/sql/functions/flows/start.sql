@@ -54,11 +54,12 @@ begin
     end if;
     v_starts := holdfast._lock_starts(holdfast._starts(v_now, p_run_ids,
         array(
-            select split_part(u.flow, '@', 1)
+            select case when holdfast._version_in(u.flow) is null then u.flow
+                else split_part(u.flow, '@', 1) end
             from unnest(p_flows) with ordinality as u (flow, place) order by u.place),
         p_inputs,
         array(
-            select nullif(split_part(u.flow, '@', 2), '')::int
+            select holdfast._version_in(u.flow)
             from unnest(p_flows) with ordinality as u (flow, place) order by u.place),
         p_keys, p_queues, p_priorities, p_start_ats, p_delays, p_timeouts, p_retentions, p_tags,
         p_headers, p_waiters));
@@ -84,6 +85,14 @@ begin
     ) as r
     order by u.place;
 end $$;
+
+-- Return the version in slug@version; null without one, and for what can be none: then the whole is
+-- no name of a flow, and is refused. Called by start_flows.
+create or replace function holdfast._version_in(p_flow text) returns int
+language sql immutable parallel safe
+return case when strpos(p_flow, '@') > 0 and length(p_flow) - strpos(p_flow, '@') between 1 and 9
+    and translate(substr(p_flow, strpos(p_flow, '@') + 1), '0123456789', '') = ''
+    then split_part(p_flow, '@', 2)::int end;
 
 -- Move the steps of new runs to the moments from which these may run; runs that are steps of theirs
 -- have them already. Locks: expects the runs to be new. Called by _start_flows.
