@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from holdfast.codec import encode_sorted
-from holdfast.definitions.flow_rules import FAILED, read_failures, without_error
+from holdfast.definitions.flow_rules import FAILED, read_failures, split_payload, without_error
 from holdfast.definitions.flow_types import admits_none, fits, fits_elements, type_name
 from holdfast.definitions.signatures import Arguments, Declared, evaluate, read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -19,8 +19,6 @@ from holdfast.values.suggestions import similar_name
 T_co = TypeVar("T_co", covariant=True)
 
 RUN: Final = "run"  # the name of the run's input
-
-_split_payload = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 class Source(Generic[T_co]):
@@ -179,11 +177,11 @@ class SingleParameters:
         if ":" in key:  # that of an element
             return False
         try:
-            payload = _split_payload(text)
+            payload = split_payload(text)
         except msgspec.MsgspecError:
             return False
         failed = payload.pop(FAILED, None)
-        given = payload.keys() | (() if failed is None else _split_payload(failed).keys())
+        given = payload.keys() | (() if failed is None else split_payload(failed).keys())
         return self._needed <= given <= self._known
 
     def misfits(self, text: str) -> list[Misfit]:
@@ -374,7 +372,7 @@ def _refuse_variadic(parameter: inspect.Parameter, step: str) -> None:
 
 def _split(text: str, step: str) -> dict[str, msgspec.Raw]:
     try:
-        return _split_payload(text)
+        return split_payload(text)
     except msgspec.MsgspecError as error:
         raise InvalidInput(f"what {step} is given is not a JSON object: {error}") from None
 

@@ -16,7 +16,7 @@ from holdfast.types import ErrorInfo, TriggerRule
 
 FAILED: Final = "$failed"  # in what a step is given: the errors of dependencies, by name
 
-_split = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+split_payload = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def check_rule(
@@ -91,14 +91,16 @@ def read_failures(payload: Mapping[str, msgspec.Raw]) -> dict[str, ErrorInfo]:
     if found is None:
         return {}
     return {
-        slug: decode_error(error) for slug, error in _split(found).items() if slug not in payload
+        slug: decode_error(error)
+        for slug, error in split_payload(found).items()
+        if slug not in payload
     }
 
 
 def read_element_errors(payload: Mapping[str, msgspec.Raw], slug: str) -> dict[int, ErrorInfo]:
     """Return the errors of the elements of a map that completed, by index. Raises InvalidInput."""
     found = payload.get(FAILED)
-    errors = None if found is None or slug not in payload else _split(found).get(slug)
+    errors = None if found is None or slug not in payload else split_payload(found).get(slug)
     if errors is None:
         return {}
-    return {int(index): decode_error(error) for index, error in _split(errors).items()}
+    return {int(index): decode_error(error) for index, error in split_payload(errors).items()}
