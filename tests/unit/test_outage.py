@@ -32,6 +32,19 @@ def test_an_outage_is_said_once_and_once_a_minute(caplog: pytest.LogCaptureFixtu
     assert "heartbeat failed" in caplog.text, "the next outage is another one"
 
 
+def test_failures_after_a_minute_without_any_are_another_outage(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Fault: one whose end nothing noticed counted into the length of the next one."""
+    caplog.set_level(logging.INFO, logger.name)
+    now = [0.0]
+    outage, away = Outage(lambda: now[0]), DatabaseUnavailable("the database cannot be reached")
+    for now[0] in (0.0, 7_200.0, 7_205.0):
+        outage.tell(logger, "claiming is repeated", away)
+    outage.end(logger)
+    assert caplog.messages[-1] == "the database answers again, after 5 s"
+
+
 def test_other_failures_are_said_each_time(caplog: pytest.LogCaptureFixture) -> None:
     outage = Outage()
     for _ in range(2):

@@ -1,12 +1,13 @@
-"""What the log says while the database cannot be reached, and all duties fail again and again.
+"""Log that the database cannot be reached, while all parts of a worker fail again and again.
 
-One line, one a minute after that, and one when it answers. What else fails meanwhile is said at the
-level of debugging.
+There is a line at once, one a minute after that, and one when the database answers. The other
+failures meanwhile are logged at the level of debugging.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable
 from typing import Final
@@ -17,7 +18,7 @@ _QUIET_SECONDS: Final = 60.0
 
 
 class Outage:
-    """The outage of a process, if there is one.
+    """The outage of a process, if there is one. A minute without a failure ends it, too.
 
     Safe from any thread: at worst there is one line more.
     """
@@ -25,15 +26,17 @@ class Outage:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._began: float | None = None
-        self._said_at: float | None = None
+        self._failed_at = self._said_at = -math.inf
 
     def tell(self, logger: logging.Logger, what: str, error: Exception) -> None:
         """Warn that something failed and is repeated."""
         level, text = logging.WARNING, "%s: %s"
         if isinstance(error, DatabaseUnavailable):
             now = self._clock()
-            self._began = now if self._began is None else self._began
-            if self._said_at is None or now >= self._said_at + _QUIET_SECONDS:
+            if self._began is None or now >= self._failed_at + _QUIET_SECONDS:
+                self._began = now
+            self._failed_at = now
+            if now >= self._said_at + _QUIET_SECONDS:
                 self._said_at = now
                 text += "; failures of this kind are logged once a minute"
             else:
@@ -41,11 +44,11 @@ class Outage:
         logger.log(level, text, what, error)
 
     def end(self, logger: logging.Logger) -> None:
-        """Say that the database answers, if it did not before."""
+        """Log that the database answers, if it did not before."""
         if self._began is not None:
             seconds = self._clock() - self._began
             logger.info("the database answers again, after %.0f s", seconds)
-            self._began = self._said_at = None
+            self._began, self._said_at = None, -math.inf
 
 
 OUTAGE: Final = Outage()
