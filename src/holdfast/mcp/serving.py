@@ -73,7 +73,7 @@ async def serve(tools: Tools) -> bool:
         async with stdio_server() as (reads, writes):
             try:
                 options = server.create_initialization_options()
-                await server.run(cast("Any", _Answered(reads, writes)), writes, options)
+                await server.run(cast("Any", _Readable(reads, writes)), writes, options)
             finally:
                 stdin.end()  # the package waits for its thread, which reads it
     except* BrokenPipeError:
@@ -81,10 +81,10 @@ async def serve(tools: Tools) -> bool:
     return interrupted.is_set()
 
 
-class _Answered:
-    """The messages that can be read. The others are refused, or their callers would wait for ever.
+class _Readable:
+    """The messages that can be read. Others are refused: their callers would wait for ever.
 
-    As one with half of an emoji: a lone surrogate cannot be text.
+    A message with half of an emoji cannot be read, for example: a lone surrogate is not text.
     """
 
     def __init__(self, reads: Any, writes: Any) -> None:
