@@ -232,3 +232,9 @@ async def test_keys_are_not_listed_as_full_after_the_clock_went_back(
     assert (await start_one(store, order())).created
     [held] = await store.list_start_keys("order")
     assert held.until == await store.now() + 10 * SECOND
+
+
+async def test_many_starts_at_once_take_the_longest_delay(store: Store) -> None:
+    await declare(store)
+    starts, _ = await store.start_runs([order(delay_seconds=1e10) for _ in range(2)])
+    assert [start.created for start in starts] == [True, True]

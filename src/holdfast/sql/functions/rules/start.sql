@@ -181,7 +181,8 @@ as $$
 $$;
 
 -- Start runs one by one, as start_runs does if some of them have rules. Runs with the same keys are
--- started in the order given. Locks: as start_one, by the keys of singletons. Called by _start_all.
+-- started in the order given. A delay that ends after the last moment ends at it. Locks: as
+-- start_one, by the keys of singletons. Called by _start_all.
 create or replace function holdfast._start_each(p_starts holdfast._start[], p_outcomes boolean)
 returns table (run_id uuid, created boolean, status text, told boolean, refused text,
     refused_until bigint)
@@ -197,8 +198,8 @@ begin
             order by holdfast._lock_order(u.name, u.input, r), u.ordinality
         ) as u
         cross join lateral holdfast.start_one(u.run_id, u.name, u.input, u.version, u.key, u.queue,
-            u.priority, holdfast._micros(u.visible_at), null, u.timeout, u.retention, u.tags,
-            u.headers, u.waiter, null, u.rules, p_outcomes) as s
+            u.priority, least(holdfast._micros(u.visible_at), 10000000000000000), null, u.timeout,
+            u.retention, u.tags, u.headers, u.waiter, null, u.rules, p_outcomes) as s
     )
     select s.run_id, s.created, s.status, s.told, s.refused, s.refused_until
     from started s order by s.ordinality;
