@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Any, cast
 from uuid import uuid4
 
@@ -156,6 +157,13 @@ async def test_the_error_of_a_wrong_option_of_a_message_queue_names_the_queue(
         App("shop").message_queue("parcels", **option)
     with pytest.raises(ConfigurationError, match=message):
         await Client().queues.create("parcels", **option)
+
+
+def test_a_whole_number_may_be_that_of_an_enumeration() -> None:
+    tries = IntEnum("Tries", {"FEW": 3})
+    app = App("shop")
+    app.message_queue("parcels", max_receives=tries(3))
+    assert app.flow("f", attempts=tries(3)).shape.max_attempts == 3
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def settings_of(
             raise ConfigurationError(f"{of}: {each}: True or False is needed, not {value!r}")
     fifo, priorities, filters = kind
     if max_receives is not None:
-        whole_number(max_receives, of, "max_receives", 1)
+        max_receives = whole_number(max_receives, of, "max_receives", 1)
     if dead_letters is not None:
         with option(of, "dead_letters"):
             check_queue_name(dead_letters)

@@ -114,12 +114,11 @@ def _checked(
 
 def whole_number(number: object, of: str, name: str, least: int) -> int:
     """Return the whole number that an option is. Raises ConfigurationError for any other value."""
-    if type(number) is not int or not least <= number <= MAX_INTEGER:
-        raise ConfigurationError(
-            f"{of}: {name}: a whole number from {least} to {MAX_INTEGER:,} is needed, "
-            f"not {number!r}"
-        )
-    return number
+    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_INTEGER:
+        return int(number)  # of an IntEnum, too
+    raise ConfigurationError(
+        f"{of}: {name}: a whole number from {least} to {MAX_INTEGER:,} is needed, not {number!r}"
+    )
 
 
 def option_seconds(length: Duration, of: str, name: str) -> float:
