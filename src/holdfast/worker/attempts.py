@@ -160,7 +160,7 @@ class Execution(Generic[C]):
 
     def fail(self, error: BaseException) -> None:
         """Report a failure, after what an async `should_retry` says of it."""
-        if self._report is None or self.ends_with_loop():
+        if self._report is None or self.drop_with_loop():
             return
         if is_foreign(error):
             error = foreign(error, "a future")
@@ -174,8 +174,11 @@ class Execution(Generic[C]):
             self.timer.cancel()
         self.future = asyncio.ensure_future(self._await_verdict(error, verdict, report))
 
-    def ends_with_loop(self) -> bool:
-        """Return True, and report nothing, if it fails because its loop ends: it is made again."""
+    def drop_with_loop(self) -> bool:
+        """Drop an attempt that fails because its event loop ends; return False for any other.
+
+        It is not reported, so it is made again.
+        """
         end = self.loop_end
         if end is None or not end.has_begun() or not isinstance(self.future, asyncio.Task):
             return False

@@ -129,7 +129,7 @@ class BatchCall(Execution[BatchContext]):
 
     def fail(self, error: BaseException) -> None:
         """Fail all elements."""
-        if not self.ends_with_loop():
+        if not self.drop_with_loop():
             self._report = None
             for each in self._elements:
                 each.fail(error)

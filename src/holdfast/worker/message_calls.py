@@ -63,7 +63,7 @@ class MessageCall(Execution[MessageContext]):
 
     def fail(self, error: BaseException) -> None:
         """Report that all messages of the call have failed."""
-        if not (self.ended or self.ends_with_loop()):
+        if not (self.ended or self.drop_with_loop()):
             self.failures = [error] * len(self.places)
             self._end()
 

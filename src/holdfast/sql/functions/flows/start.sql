@@ -86,8 +86,9 @@ begin
     order by u.place;
 end $$;
 
--- Return the version in slug@version; null without one, and for what can be none: then the whole is
--- no name of a flow, and is refused. Called by start_flows.
+-- Return the version in slug@version, null if there is none. It is also null if what follows the @
+-- cannot be a version: the caller then takes the whole text as the name, which is refused. Locks
+-- nothing. Called by start_flows.
 create or replace function holdfast._version_in(p_flow text) returns int
 language sql immutable parallel safe
 return case when strpos(p_flow, '@') > 0 and length(p_flow) - strpos(p_flow, '@') between 1 and 9
