@@ -175,10 +175,7 @@ class Execution(Generic[C]):
         self.future = asyncio.ensure_future(self._await_verdict(error, verdict, report))
 
     def drop_with_loop(self) -> bool:
-        """Drop an attempt that fails because its event loop ends; return False for any other.
-
-        It is not reported, so it is made again.
-        """
+        """Drop it unreported if it fails as its event loop ends; return False otherwise."""
         end = self.loop_end
         if end is None or not end.has_begun() or not isinstance(self.future, asyncio.Task):
             return False
