@@ -31,9 +31,9 @@ def compose(kind: type[S], /, *sources: object, **given: object) -> S:
 
 
 def shaped(kind: type[S], value: object, **given: object) -> S:
-    """Return a shape of the fields of a value that have the same names, and of those given.
+    """Return what `compose` does of one source, with moments in place of microseconds.
 
-    A number of microseconds becomes a moment where the field's name says that it is one.
+    These are whole numbers in fields that are named `at`, `now` or `…_at`.
     """
     fields = {
         name: _member(name, getattr(value, name))
