@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeAlias
 
 import pytest
 
 from holdfast import App, Batch, Context, Retry
 from holdfast.client import Client, RunHandle
 from holdfast.store.memory import MemoryStore, wall_clock
+from holdfast.types import Heartbeat, Lease, WorkerInfo
 from holdfast.worker import Worker, WorkerOptions
-from tests.runtime.desk import eventually
+from holdfast.worker.agenda import Agenda
+from holdfast.worker.clock import EngineClock
+from holdfast.worker.heartbeat import HeartbeatService
+from tests.runtime.desk import Nobody, eventually, info
 
 app = App("left")
 once = Retry(attempts=1)
@@ -235,3 +239,43 @@ async def test_no_thread_of_a_worker_outlives_its_loop(way: Way) -> None:
         if thread not in others and thread.name in {"holdfast watchdog", "holdfast heartbeat"}:
             await asyncio.to_thread(thread.join, 60)
             assert not thread.is_alive()
+
+
+class LateBeats(OpenStore):
+    """Answers a heartbeat as soon as it is `closed` to whom the answer is for."""
+
+    def __init__(self, closed: threading.Event) -> None:
+        super().__init__()
+        self.closed, self.asked = closed, threading.Event()
+
+    async def heartbeat(
+        self, info: WorkerInfo, leases: Sequence[Lease], **intervals: Any
+    ) -> Heartbeat:
+        self.asked.set()
+        self.closed.wait()
+        return await super().heartbeat(info, leases, **intervals)
+
+
+def test_the_answer_to_a_heartbeat_may_come_after_the_loop(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    closed = threading.Event()
+    store = LateBeats(closed)
+    service = HeartbeatService(
+        lambda: store,
+        info(),
+        Nobody(),
+        EngineClock(),
+        agenda=Agenda(heartbeat_seconds=1, silent_seconds=1),
+        interval_seconds=1,
+        lease_seconds=30,
+    )
+
+    async def start() -> None:
+        await service.start()
+        await asyncio.to_thread(store.asked.wait, 60)
+
+    asyncio.run(start())
+    closed.set()
+    service.end()
+    assert "heartbeat failed" not in caplog.text

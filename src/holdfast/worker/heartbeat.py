@@ -13,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 from uuid import UUID
 
@@ -167,10 +167,10 @@ class HeartbeatService:
         self._answered_at = time.monotonic()
         self._clock.observe(sent, self._clock.local(), answer.now)
         self._listener.renewed(leases)
-        if self._agenda is not None and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._agenda.tell, answer.duties)
+        if self._agenda is not None:
+            self._tell(self._agenda.tell, answer.duties)
         if answer.lost or answer.unread or answer.cancelled:
-            self._tell(answer, leases)
+            self._pass_on(answer, leases)
         if self._keep_messages is not None:
             async with self._in_time():
                 await self._keep_messages(store)
@@ -233,13 +233,16 @@ class HeartbeatService:
         except TimeoutError:
             raise DatabaseUnavailable(f"no answer within {limit:g} s; it is sent again") from None
 
-    def _tell(self, answer: Heartbeat, leases: list[Lease]) -> None:
-        assert self._loop is not None
+    def _pass_on(self, answer: Heartbeat, leases: list[Lease]) -> None:
         numbers = {(lease.run_id, lease.key): lease.lease_no for lease in leases}
         for run_id, key in answer.lost:
-            number = numbers[(run_id, key)]
-            self._loop.call_soon_threadsafe(self._listener.lose, run_id, key, number)
+            self._tell(self._listener.lose, run_id, key, numbers[(run_id, key)])
         for run_id in answer.unread:
-            self._loop.call_soon_threadsafe(self._listener.unread, run_id)
+            self._tell(self._listener.unread, run_id)
         for run_id, key in answer.cancelled:
-            self._loop.call_soon_threadsafe(self._listener.request_cancel, run_id, key)
+            self._tell(self._listener.request_cancel, run_id, key)
+
+    def _tell(self, call: Callable[..., object], *values: object) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed: the watchdog gives back
+                self._loop.call_soon_threadsafe(call, *values)
