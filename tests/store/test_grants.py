@@ -113,7 +113,7 @@ async def test_what_a_member_of_the_owner_migrates_belongs_to_the_owner(
 ) -> None:
     """Fault: it belonged to the member, and the owner could not migrate again."""
     scripts = load_scripts()
-    older = replace(scripts, migrations=scripts.migrations[:-1], functions=scripts.functions[:-1])
+    older = replace(scripts, migrations=scripts.migrations[:-1], functions=scripts.functions[:1])
     await owner.execute(f'create schema holdfast authorization "{role}"')
     await migrate(owner, "holdfast", older)  # a superuser
     assert await owners(owner) == [role]
@@ -155,7 +155,7 @@ async def test_things_of_others_in_the_schema_own_nothing(
     await owner.execute(f'grant usage, create on schema holdfast to "{role}"')
     visitor = await asyncpg.connect(url_of(empty_database_url, role))
     scripts = load_scripts()
-    older = replace(scripts, migrations=scripts.migrations[:-1], functions=scripts.functions[:-1])
+    older = replace(scripts, migrations=scripts.migrations[:-1], functions=scripts.functions[:1])
     assert not (await plan(visitor, "holdfast", older)).is_empty
     await migrate(visitor, "holdfast", older)
     assert (await migrate(owner, "holdfast")).migrations  # a superuser, who acts as the role
