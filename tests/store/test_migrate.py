@@ -355,15 +355,20 @@ async def test_a_migration_that_deadlocks_with_a_worker_is_repeated(
     assert (await migrating).migrations == ("0002_second",)
 
 
-async def test_a_report_that_waits_for_a_migration_meets_no_function_of_before(
-    connection: asyncpg.Connection, empty_database_url: str, release: Release
+@pytest.mark.parametrize("call", ["commit", "wait_for_end"])
+async def test_a_call_that_waits_for_a_migration_meets_no_function_of_before(
+    connection: asyncpg.Connection, empty_database_url: str, release: Release, call: str
 ) -> None:
-    """Fault: a worker's report looked for a function that was gone, and its step ran again."""
-    release.write("functions/core/commit.sql", COMMIT)
+    """Fault: a worker's report looked for a function that was gone, and its step ran again.
+
+    What clients of 0.1.0 waited for failed with a DatabaseError.
+    """
+    calling = COMMIT.replace("commit", call)
+    release.write("functions/core/commit.sql", calling)
     await migrate(connection, scripts=release.scripts)
     more = TWICE.replace("p_n int)", "p_n int, p_more int)")
     release.write("functions/core/twice.sql", more)
-    release.write("functions/core/commit.sql", COMMIT.replace("twice(2)", "twice(2, 0)"))
+    release.write("functions/core/commit.sql", calling.replace("twice(2)", "twice(2, 0)"))
     locks = "select pg_advisory_xact_lock(8);\nalter"
     release.write("migrations/0002_second.sql", TOUCHING.replace("alter", locks, 1))
     async with AsyncExitStack() as stack:
@@ -376,16 +381,16 @@ async def test_a_report_that_waits_for_a_migration_meets_no_function_of_before(
         await gate.execute("select pg_advisory_lock(8)")
         migrating = asyncio.create_task(migrate(connection, scripts=release.scripts))
         await _until_a_lock_is_waited_for(gate, "advisory")
-        asked = asyncio.create_task(worker.fetchval("select holdfast.commit()"))
+        asked = asyncio.create_task(worker.fetchval(f"select holdfast.{call}()"))
         count = "select holdfast.count_numbers()"
         others = [asyncio.create_task(each.fetchval(count)) for each in (client, person)]
         await _until_a_lock_is_waited_for(gate, "relation", 3)
         await gate.execute("select pg_advisory_unlock(8)")
-        with pytest.raises(asyncpg.QueryCanceledError):  # workers call again after it
+        with pytest.raises(asyncpg.QueryCanceledError):  # workers and clients call again after it
             await asked
         assert (await migrating).functions
         assert await asyncio.gather(*others) == ["0 holdfast.numbers"] * 2
-        assert await worker.fetchval("select holdfast.commit()") == 4
+        assert await worker.fetchval(f"select holdfast.{call}()") == 4
 
 
 async def test_sessions_that_may_not_be_cancelled_stop_no_migration(
@@ -393,7 +398,7 @@ async def test_sessions_that_may_not_be_cancelled_stop_no_migration(
 ) -> None:
     """A role that may see the sessions of all may not cancel those of a superuser."""
     refusal = "do $$ begin raise insufficient_privilege; end $$"
-    monkeypatch.setattr("holdfast.database.migrate._CANCEL_REPORTS", refusal)
+    monkeypatch.setattr("holdfast.database.migrate._CANCEL_CALLS", refusal)
     await migrate(connection, scripts=release.scripts)
     assert await functions(connection) == ["count_numbers", "is_even", "twice"]
 
@@ -496,7 +501,10 @@ async def test_migrations_lock_no_table_that_they_do_not_name(
 async def _until_a_lock_is_waited_for(
     connection: asyncpg.Connection, kind: str, times: int = 1
 ) -> None:
-    waiting = "select count(*) from pg_locks where not granted and locktype = $1"
+    waiting = """
+        select count(*) from pg_locks l join pg_database d on d.oid = l.database
+        where not l.granted and l.locktype = $1 and d.datname = current_database()
+    """  # other tests have databases of the same server
     async with asyncio.timeout(60):
         while await connection.fetchval(waiting, kind) < times:
             await asyncio.sleep(0.01)

@@ -69,12 +69,12 @@ order by 1
 """
 
 # A call that waits for a table is in the middle of a function of before, and would look for others
-# of before when the migration is over. Where that would lose what a worker has done, the call is
-# cancelled: the worker makes it again.
-_CANCEL_REPORTS = r"""
+# of before when the migration is over. Where that would lose what a worker has done, or fail all
+# that a client of an earlier release waits for, the call is cancelled: it is made again.
+_CANCEL_CALLS = r"""
 select pg_cancel_backend(pid) from pg_stat_activity
 where datname = current_database() and wait_event = 'relation'
-    and query ~ '\.(commit|end_activities|end_step_tasks)\('
+    and query ~ '\.(commit|end_activities|end_step_tasks|wait_for_end)\('
     and pg_backend_pid() = any (pg_blocking_pids(pid))
 """
 
@@ -273,7 +273,7 @@ async def _migrate(
             with suppress(asyncpg.InsufficientPrivilegeError):  # sessions of other roles
                 async with connection.transaction():
                     await connection.execute("set local role none")
-                    await connection.execute(_CANCEL_REPORTS)
+                    await connection.execute(_CANCEL_CALLS)
     return MigrationReport(schema, tuple(map(str, missing)), stale)
 
 
