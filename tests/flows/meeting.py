@@ -11,7 +11,10 @@ from hand import Hand
 
 T = TypeVar("T")
 DEADLINE_SECONDS = 60.0
-AT_A_LOCK = "select exists (select from pg_locks where not granted and pid <> pg_backend_pid())"
+AT_A_LOCK = (
+    "select exists (select from pg_stat_activity"
+    " where datname = current_database() and wait_event_type = 'Lock')"
+)
 ASLEEP = (
     "select exists (select from pg_stat_activity"
     " where datname = current_database() and wait_event = 'PgSleep')"
