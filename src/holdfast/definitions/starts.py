@@ -168,7 +168,8 @@ def prepare(
     Raises UnknownWorkflow for a name that the app does not have, ConfigurationError for an
     option that cannot work, TypeError for one that is not known.
     """
-    check_options(options, known_options, "start (arguments by name are input={…})")
+    if unknown := options.keys() - known_options:
+        check_options(sorted(unknown), known_options, "start (arguments by name are input={…})")
     wanted = cast("AnyStartable | str", workflow)  # it may be any function, which is refused
     name, version, known = _resolve(wanted, app, options.get("version"), kind)
     attributes = options.get("attributes")
