@@ -11,9 +11,11 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import logging
 import re
 import sys
 import types
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -87,6 +89,20 @@ class Reader:
                 await getattr(self.module, name)()
 
 
+@pytest.fixture
+def levels() -> Iterator[None]:
+    """Give the loggers the levels back that they had before the page."""
+    loggers = logging.root.manager.loggerDict
+    before = {
+        name: each.level for name, each in loggers.items() if isinstance(each, logging.Logger)
+    }
+    yield
+    for name, each in loggers.items():
+        if isinstance(each, logging.Logger):
+            each.setLevel(before.get(name, logging.NOTSET))
+
+
+@pytest.mark.usefixtures("levels")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 async def test_the_blocks_of_a_page_do_what_they_say(
     page: Path, tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
