@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from hand import Hand
+from tests.runtime.desk import working
 
+from holdfast import App, Client
 from holdfast.errors import InvalidInput
 from holdfast.store.postgres import PostgresStore
 from holdfast.types import EnsuredFlow, FlowShape, StepShape
@@ -47,3 +50,23 @@ async def test_another_shape_is_reported_or_replaced(store: PostgresStore) -> No
 async def test_a_shape_that_cannot_be_is_refused(store: PostgresStore) -> None:
     with pytest.raises(InvalidInput, match="step each depends on 'page', which is not among"):
         await store.ensure_flow(FlowShape(name="shop/site", steps=(EACH, PAGE)), "h")
+
+
+async def test_workers_work_on_a_flow_that_sql_has_created(
+    store: PostgresStore, hand: Hand
+) -> None:
+    """It gives `run` to all steps: those whose code does not take it as well."""
+    hand.define("shop/site", ("page", []), ("size", ["page"]))
+    app = App("shop")
+    site = app.flow("site", input=str)
+
+    @site.step
+    async def page(run: str) -> str:
+        return f"page of {run}"
+
+    @site.step
+    async def size(page: str) -> int:
+        return len(page)
+
+    async with working(app, store), Client(store=store) as client:
+        assert await client.run(site, "x", wait="60s") == {"size": 9}

@@ -473,7 +473,7 @@ async def test_a_drained_worker_gives_its_steps_to_another(store: Store, client:
     assert attempts == [1, 1], "an attempt that was given back does not count"
 
 
-async def test_a_step_that_a_worker_does_not_know_is_left_to_workers_that_do(
+async def test_runs_of_a_replaced_shape_are_left_to_workers_that_have_it(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As while a deploy that replaces a shape has not reached every worker."""
@@ -530,8 +530,30 @@ def takes_both(flow: Any, _: Any) -> None:
         return f"of {run} and {first}"
 
 
+def takes_what_may_be_skipped(flow: Any, _: Any) -> None:
+    @flow.step(when={"never": True})
+    async def may(run: Any) -> str:
+        return "may"
+
+    @flow.step
+    async def second(run: Any, may: str | None) -> str:
+        return f"of {run} and {may}"
+
+
+def takes_errors(flow: Any, _: Any) -> None:
+    @flow.step(trigger_rule="all_done")
+    async def second(first: Any) -> str:
+        return f"of all {first}"
+
+
 def maps_first(flow: Any, first: Any) -> None:
     @flow.map(first)
+    async def second(each: Any) -> str:
+        return f"of {each}"
+
+
+def maps_run(flow: Any, _: Any) -> None:
+    @flow.map(flow.run)
     async def second(each: Any) -> str:
         return f"of {each}"
 
@@ -539,23 +561,26 @@ def maps_first(flow: Any, first: Any) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "output"),
     [
-        (takes_first, takes_run, "of 1"),
-        (takes_run, takes_both, "of 1 and [{'first': 1}]"),
-        (takes_first, maps_first, ["of {'first': 1}"]),
-        (maps_first, takes_first, "of [{'first': 1}]"),
+        (takes_first, takes_run, "of [1]"),
+        (takes_run, takes_both, "of [1] and [{'first': [1]}]"),
+        (takes_what_may_be_skipped, takes_run, "of [1]"),
+        (takes_first, takes_errors, "of all [{'first': [1]}]"),
+        (takes_first, maps_first, ["of {'first': [1]}"]),
+        (maps_first, takes_first, "of [{'first': [1]}]"),
+        (maps_first, maps_run, ["of 1"]),
     ],
 )
-async def test_a_step_that_takes_other_values_is_left_to_workers_with_its_shape(
+async def test_a_worker_with_the_code_of_before_leaves_runs_of_the_shape_that_replaced_its_own(
     store: Store, client: Client, monkeypatch: pytest.MonkeyPatch, old: Any, new: Any, output: Any
 ) -> None:
-    """Code of before its shape was replaced would be given None, or what it does not ask for."""
+    """It would be given what its code does not take, or take it for something else."""
     monkeypatch.setattr(StepTasks, "again_seconds", 0.05)
     async with working(first_and(old), store, replace_flows=True):
         await client.flows.compile(first_and(new), replace=True)
-        handle = await client.start("shapes/shapes", 1)
+        handle = await client.start("shapes/shapes", [1])
 
         async def is_left() -> bool:
-            return "other values than this code takes" in str(await client.why(handle.run_id))
+            return "the shape of flow" in str(await client.why(handle.run_id))
 
         await eventually(is_left)
     async with working(first_and(new), store):

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from holdfast.codec import encode_sorted
-from holdfast.definitions.flow_rules import FAILED, read_failures, split_payload, without_error
+from holdfast.definitions.flow_rules import read_failures, split_payload, without_error
 from holdfast.definitions.flow_types import admits_none, fits, fits_elements, type_name
 from holdfast.definitions.signatures import Arguments, Declared, evaluate, read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -119,7 +119,6 @@ class _Parameter(NamedTuple):
     source: Source[Any]
     declared: Declared
     absent: object  # what it is given if the source was skipped
-    may_be_absent: bool
     is_positional: bool
 
 
@@ -148,8 +147,6 @@ class SingleParameters:
         slugs = dict.fromkeys(each.source.slug for each in self._parameters)
         self.wants_run = RUN in slugs
         self.deps = tuple(slug for slug in slugs if slug != RUN)
-        needed = (each.source.slug for each in self._parameters if not each.may_be_absent)
-        self._needed, self._known = frozenset(needed), frozenset(slugs)
 
     def decode(self, text: str) -> Arguments:
         """Decode a task's payload into arguments. Raises InvalidInput if one does not fit."""
@@ -168,21 +165,6 @@ class SingleParameters:
             else:
                 kwargs[parameter.name] = value
         return tuple(args), kwargs
-
-    def takes(self, key: str, text: str) -> bool:
-        """Return True if a task, by its key and payload, has what the code takes, and no more.
-
-        Otherwise its flow's shape was replaced, and this code is of another one.
-        """
-        if ":" in key:  # that of an element
-            return False
-        try:
-            payload = split_payload(text)
-        except msgspec.MsgspecError:
-            return False
-        failed = payload.pop(FAILED, None)
-        given = payload.keys() | (() if failed is None else split_payload(failed).keys())
-        return self._needed <= given <= self._known
 
     def misfits(self, text: str) -> list[Misfit]:
         """Return the values of a task's payload that do not fit. Raises InvalidInput."""
@@ -230,8 +212,7 @@ class SingleParameters:
                 f"{type_name(wanted)} | None, or write a default"
             )
         is_positional = parameter.kind is parameter.POSITIONAL_ONLY
-        absent = default if has_default else None
-        return _Parameter(name, source, declared, absent, may_be_none, is_positional)
+        return _Parameter(name, source, declared, default if has_default else None, is_positional)
 
     def _declared(self, fn: Callable[..., object], name: str, source: Source[Any]) -> Declared:
         """Return how a parameter is declared, without the error that it gets if its step failed."""
@@ -315,10 +296,6 @@ class ElementParameter:
         """Decode an element. Raises InvalidInput if it does not fit."""
         value = self._declared.decode(text)
         return ((), {self._name: value}) if self._is_keyword else ((value,), {})
-
-    def takes(self, key: str, text: str) -> bool:
-        """Return True if a task is of an element."""
-        return ":" in key
 
     def misfits(self, text: str) -> list[Misfit]:
         """Return an element that does not fit."""

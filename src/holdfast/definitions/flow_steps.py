@@ -219,7 +219,7 @@ class FlowStep(Recorded[P, R_co], Source[Out_co]):
         else:
             self._parameters = ElementParameter(fn, of, self._over)
         self.decode_arguments, self.misfits = self._parameters.decode, self._parameters.misfits
-        self.encode_arguments, self.takes = self._parameters.encode, self._parameters.takes
+        self.encode_arguments = self._parameters.encode
 
 
 class FlowStepDecorator(Protocol):

@@ -59,6 +59,7 @@ class ClaimedTask(Value, frozen=True, gc=False):
     and as `heartbeat` what its last attempt said last. The worker that was the last to suspend the
     run is given the log from `tail_from` on, which is the log's end if there is much of it; every
     other worker is given None, and the key and the headers that the run was started with.
+    `shape_hash` is that of the flow of a step, None if it is handed over.
     """
 
     run_id: UUID
@@ -81,6 +82,7 @@ class ClaimedTask(Value, frozen=True, gc=False):
     run_key: str | None = None
     headers: Mapping[str, str] | None = None
     first_claimed_at: int | None = None
+    shape_hash: str | None = None
 
 
 class Claims(Value, frozen=True):

@@ -25,6 +25,7 @@ from holdfast.definitions.flows import AnyFlowStep
 from holdfast.definitions.middleware import Layer
 from holdfast.definitions.workflows import AnyFlow
 from holdfast.errors import PayloadLocked
+from holdfast.flows import shape_hash
 from holdfast.store.port import Store
 from holdfast.types import (
     ClaimedTask,
@@ -181,7 +182,10 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
         room: Room,
     ) -> None:
         super().__init__(room, release, clock)
-        self._flows = {(each.full_name, each.version): (each, each.steps) for each in flows}
+        self._flows = {
+            (each.full_name, each.version): (each, each.steps, shape_hash(each.shape))
+            for each in flows
+        }
         self._layers, self._launcher = layers, launcher
         self._look: asyncio.TimerHandle | None = None  # at tasks that wait for a thread
         self._reporter, self._has_fitted = reporter(self.accept), has_fitted
@@ -198,20 +202,17 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
         if found is None:
             self._leave(task, changed_kind("flow", handler))
             return
-        step = found[1].get(slug)
-        if step is None:
-            self._leave(task, f"the code of flow {handler} has no step {slug}")
+        _, steps, hash_of_code = found
+        if task.shape_hash not in (None, hash_of_code):
+            self._leave(task, f"the shape of flow {handler} was replaced: this code has another")
             return
         try:
             check_open((task.payload,))
         except PayloadLocked as error:
             self._leave(task, str(error))
             return
-        if not step.takes(task.key, task.payload or "null"):
-            reason = "is given other values than this code takes: its shape was replaced"
-            self._leave(task, f"step {slug} of flow {handler} {reason} by newer code")
-            return
 
+        step = steps[slug]
         execution = StepTaskExecution(step, task, self._clock.now(), self._ended, self._refuse)
         self._begin(execution)
         self._launcher.launch(execution, task.payload or "null", self._layers)
@@ -239,7 +240,7 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
     async def _hold_or_fail(self, execution: StepTaskExecution, error: BaseException) -> None:
         """Hold a task whose values may have fitted other code: a roll-back heals it. Else fail."""
         task = execution.task
-        flow, steps = self._flows[(task.name, task.version)]
+        flow, steps, _ = self._flows[(task.name, task.version)]
         step = steps[task.key.partition(":")[0]]
         try:
             held = isinstance(error, Exception) and await self._has_fitted(flow, step, task)

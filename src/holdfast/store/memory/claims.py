@@ -275,6 +275,7 @@ def _lease(tables: Tables, now: int, task: TaskRow, claim: Claim) -> ClaimedTask
         run_key=None if known else known_key(tables, run),
         headers=None if known else run.new.headers,
         first_claimed_at=None if clock is None else task.started_at,
+        shape_hash=tables.shapes[task.handler].shape_hash if task.kind == "step" else None,
     )
 
 

@@ -44,7 +44,7 @@ _turn = itemgetter(
     *("attempts", "lease_no", "log_length", "started_at", "input"),
     *("payload", "deadline_at", "heartbeat", "parent_run_id", "tail_from"),
 )
-_more = itemgetter("handler", "tail", "run_key", "headers", "first_claimed_at")
+_more = itemgetter("handler", "tail", "run_key", "headers", "first_claimed_at", "shape_hash")
 
 
 class PostgresClaims(Part):
@@ -131,9 +131,9 @@ class PostgresClaims(Part):
 
 
 def claimed_task(row: asyncpg.Record) -> ClaimedTask:
-    handler, tail, run_key, headers, first_claimed_at = _more(row)
+    handler, tail, run_key, headers, *others = _more(row)
     events = () if tail is None else [Event(*event) for event in _decode_tail(tail)]
-    last = events, run_key, read_headers(headers), first_claimed_at
+    last = events, run_key, read_headers(headers), *others
     fields: tuple[Any, ...] = (*_task(row), *_name_and_version(handler), *_turn(row), *last)
     return ClaimedTask(*fields)
 

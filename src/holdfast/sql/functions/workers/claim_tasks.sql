@@ -38,7 +38,8 @@
 -- last claim if the log has grown only a little since, otherwise from the log's end. Other workers
 -- get no tail. Its details are text; workers of releases before p_texts get them as JSON. With
 -- p_properties, a task without `tail_from` has the key and the headers that its run was started
--- with, so that the wake-up of a cached run reads no further table.
+-- with, so that the wake-up of a cached run reads no further table. With the task of a step comes
+-- the hash of its flow's shape, '' for one that SQL has made: workers with another shape leave it.
 -- Locks: task rows, and the turn rows of activities with expired leases, skipping locked ones; then
 -- events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
@@ -53,7 +54,7 @@ create or replace function holdfast.claim_tasks(
     log_length int, started_at bigint, input json, deadline_at bigint, payload json,
     heartbeat json, parent_run_id uuid, tail_from int, tail json, poisoned uuid[],
     pages int, run_key text, headers json, limited boolean, first_claimed_at bigint,
-    suspects boolean
+    suspects boolean, shape_hash text
 )
 language plpgsql
 set enable_bitmapscan = off
@@ -142,7 +143,9 @@ begin
             null::uuid[], null::int, case when not p_properties then null
                 when t.kind = 'step' then holdfast._known_key(t.run_id, r.key) else r.key end,
             case when p_properties then r.headers end, null::boolean,
-            case when t.clock_at is not null then holdfast._micros(t.started_at) end, null::boolean
+            case when t.clock_at is not null then holdfast._micros(t.started_at) end, null::boolean,
+            case when t.kind = 'step' then (select coalesce(f.shape_hash, '')
+                from holdfast.flows f where f.handler = t.handler) end
         from leased t
         left join lateral (
             select r.input, r.deadline_at, r.key, r.headers from holdfast.runs r
