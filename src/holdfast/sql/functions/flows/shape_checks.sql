@@ -9,9 +9,7 @@ create or replace function holdfast._check_shape(
 language plpgsql immutable
 as $$
 declare
-    v_step record;
-    v_before text[] := '{}';
-    v_last text[] := '{}';
+    v_steps jsonb := coalesce(nullif(p_shape -> 'steps', 'null'), '[]');
 begin
     perform holdfast._check_flow(p_flow_slug);
     perform holdfast._check_given('the version', p_version is not null);
@@ -30,37 +28,67 @@ begin
     perform holdfast._check_name('a queue', coalesce(p_shape ->> 'queue', 'default'));
     perform holdfast._check_options((p_shape ->> 'max_attempts')::int,
         (p_shape ->> 'base_delay')::int, (p_shape ->> 'timeout')::int, null);
-    for v_step in
-        select u.step, u.place
-        from jsonb_array_elements(coalesce(nullif(p_shape -> 'steps', 'null'), '[]'))
-            with ordinality as u (step, place)
-        order by u.place
-    loop
-        perform holdfast._check_step_shape(v_step.place, v_step.step, v_before, v_last);
-        v_before := v_before || (v_step.step ->> 'slug');
-        if v_step.step ->> 'trigger_rule' = 'always' then
-            v_last := v_last || (v_step.step ->> 'slug');
-        end if;
-    end loop;
-    if cardinality(v_last) > 0 and cardinality(v_last) = cardinality(v_before) then
-        raise invalid_parameter_value using message = format(
-            'step %s always runs at the end: the shape needs a step that comes before it',
-            v_last[1]);
+    perform holdfast._check_step_shape(u.place, u.step)
+    from jsonb_array_elements(v_steps) with ordinality as u (step, place);
+    perform holdfast._check_order(v_steps);
+end $$;
+
+-- Refuse steps that are there twice, that depend on others than those before them, or on one that
+-- always runs at the end, and shapes of such last steps alone (22023). Called by _check_shape.
+create or replace function holdfast._check_order(p_steps jsonb) returns void
+language plpgsql immutable
+as $$
+declare
+    v_reason text;
+begin
+    with steps as materialized (
+        select u.place, u.step ->> 'slug' as slug, u.step -> 'deps' as deps,
+            coalesce(u.step ->> 'trigger_rule' = 'always', false) as is_last
+        from jsonb_array_elements(p_steps) with ordinality as u (step, place)
+    ), known as materialized (
+        select s.slug, min(s.place) as place, max(s.place) as last_place, bool_or(s.is_last)
+            as is_last
+        from steps s group by s.slug
+    ), needed as (
+        select s.place, s.slug, d.slug as dep, count(*) as mentions
+        from steps s
+        cross join jsonb_array_elements_text(coalesce(nullif(s.deps, 'null'), '[]')) as d (slug)
+        group by s.place, s.slug, d.slug
+    )
+    select r.reason into v_reason
+    from (
+        select k.last_place, '', format('the shape has step %s twice', k.slug)
+        from known k where k.last_place > k.place
+        union all
+        select n.place, n.dep, case
+            when k.place is null or k.place >= n.place then format(
+                'step %s depends on %s, which is not among the steps before it', n.slug,
+                quote_literal(left(n.dep, 200)))
+            when k.is_last then format(
+                'step %s depends on %s, which always runs at the end: no step comes after it',
+                n.slug, n.dep)
+            when n.mentions > 1 then format('step %s depends on %s twice', n.slug, n.dep) end
+        from needed n left join known k on k.slug = n.dep
+        union all
+        select s.place, '', format(
+            'step %s always runs at the end: the shape needs a step that comes before it', s.slug)
+        from steps s where not exists (select from steps t where not t.is_last)
+    ) as r (place, dep, reason)
+    where r.reason is not null
+    order by r.place, r.dep limit 1;
+    if found then
+        raise invalid_parameter_value using message = v_reason;
     end if;
 end $$;
 
--- Refuse a step of a shape that cannot be, or that depends on other steps than those before it, or
--- on p_last, which always run at the end (22004, 22023). Called by _check_shape.
-create or replace function holdfast._check_step_shape(
-    p_place bigint, p_step jsonb, p_before text[], p_last text[]
-) returns void
+-- Refuse a step of a shape that cannot be (22004, 22023). Called by _check_shape.
+create or replace function holdfast._check_step_shape(p_place bigint, p_step jsonb) returns void
 language plpgsql immutable
 as $$
 declare
     v_slug text := p_step ->> 'slug';
     v_what text := format('step %s of the shape', coalesce(left(v_slug, 200), '#' || p_place));
     v_deps text[];
-    v_dep text;
 begin
     perform holdfast._check_fields(v_what, p_step, '{
         "slug": "string", "kind": "string", "deps": "array", "wants_run": "boolean",
@@ -95,30 +123,6 @@ begin
         raise invalid_parameter_value using message = format(
             'step %s runs name@version of a workflow or a flow (runs_kind), depends on one step '
             'at most, and has no trigger rule', v_slug);
-    end if;
-    if v_slug = any (p_before) then
-        raise invalid_parameter_value using message = format(
-            'the shape has step %s twice', v_slug);
-    end if;
-    select d.slug into v_dep from unnest(v_deps) as d (slug)
-    where d.slug <> all (p_before) order by d.slug limit 1;
-    if found then
-        raise invalid_parameter_value using message = format(
-            'step %s depends on %s, which is not among the steps before it', v_slug,
-            quote_literal(left(v_dep, 200)));
-    end if;
-    select d.slug into v_dep from unnest(v_deps) as d (slug)
-    where d.slug = any (p_last) order by d.slug limit 1;
-    if found then
-        raise invalid_parameter_value using message = format(
-            'step %s depends on %s, which always runs at the end: no step comes after it', v_slug,
-            v_dep);
-    end if;
-    select d.slug into v_dep from unnest(v_deps) as d (slug)
-    group by d.slug having count(*) > 1 limit 1;
-    if found then
-        raise invalid_parameter_value using message = format(
-            'step %s depends on %s twice', v_slug, v_dep);
     end if;
 end $$;
 
