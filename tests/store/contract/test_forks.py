@@ -543,6 +543,26 @@ async def test_only_a_run_that_can_be_retried_has_a_plan(store: Store, ann: Manu
     assert await store.retry_plan(run_id) == await store.retry_plan(uuid4()) == RetryPlan()
 
 
+async def test_a_retry_without_the_cancel_begins_timers_again(
+    store: Store, ann: ManualWorker
+) -> None:
+    """Those that the cancel stopped, in any task; it stopped all that wait."""
+    run_id = await start(store)
+    turn = await ann.take()
+    await ann.commit(
+        turn,
+        timer("TimerScheduled", "sleep"),
+        timer("TimerScheduled", "sleep/timer"),
+        timer("TimerScheduled", "a/b/timer"),
+        timer("TimerFired", "sleep"),
+    )
+    await store.cancel_runs([run_id])
+    end = Event("WorkflowCanceled", None, None, 0)
+    await ann.commit(turn, end, then=Finish("cancelled"), expected=6)
+    new_id = await fork(store, run_id, retry=True)
+    assert (await keys(store, new_id))[1:-1] == ["sleep", "sleep"]
+
+
 async def test_a_retry_keeps_timers_that_do_not_surround_the_failure(
     store: Store, ann: ManualWorker
 ) -> None:

@@ -183,7 +183,7 @@ def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
     Of a cancelled run, leave out what followed from the cancel.
 
     These are the calls that the code made because of them, the cancels of children and activities,
-    and the timers around the failed calls, which start again.
+    and the timers around the failed calls, or all that the cancel stopped, which start again.
     """
     calls, seen = fatal.calls, fatal.seen
     if not seen:
@@ -200,7 +200,9 @@ def without_failures(events: Sequence[Event], fatal: Fatal) -> Iterator[Event]:
         ):
             kept = False
         elif event.type in TIMERS:
-            kept = key in fired or not any(_surrounds(_scope(key), scope) for scope in scopes)
+            kept = key in fired or not (
+                fatal.uncancelled or any(_surrounds(_scope(key), scope) for scope in scopes)
+            )
         elif event.type in CALL_FAILURES:
             kept = key not in calls and (idx < seen or key not in withdrawn)
         else:

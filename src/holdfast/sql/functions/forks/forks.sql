@@ -332,7 +332,8 @@ return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') t
 -- only followed from them. After the first `seen` events (in the order in which the code saw them)
 -- only results, other failures, the commands that they end, signals, decisions, patches, a cancel
 -- and what says of earlier copies are kept. Anywhere, a timer around such a call that had not fired
--- is left out. Called by _forked_events and _open_child_calls.
+-- is left out, and without the cancel, which stopped them, all that had not. Called by
+-- _forked_events and _open_child_calls.
 create or replace function holdfast._untried_events(
     p_run_id uuid, p_until int, p_again json
 ) returns setof holdfast.events
@@ -342,6 +343,7 @@ declare
     v_calls text[] := holdfast._texts(p_again -> 'calls');
     v_after text[] := holdfast._texts(p_again -> 'after');
     v_seen int := p_again ->> 'seen';
+    v_uncancelled boolean := coalesce(p_again ->> 'uncancelled', 'false');
 begin
     if coalesce(v_seen, 0) = 0 then
         return query select e.* from holdfast.events e
@@ -374,8 +376,8 @@ begin
             'SignalReceived', 'ValueSet', 'UpdateAccepted', 'UpdateRejected', 'UpdateCompleted')
             then false
         when l.event_type in ('TimerScheduled', 'TimerFired')
-            then l.key in (select f.key from fired f)
-                or not holdfast._surrounds_failure(l.key, v_calls)
+            then l.key in (select f.key from fired f) or not v_uncancelled
+                and not holdfast._surrounds_failure(l.key, v_calls)
         when l.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
             then l.key <> all (v_calls)
                 and (l.is_before or l.key not in (select w.key from withdrawn w))
