@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.events import TOLD_BY_RUN
 from holdfast.store.port.run_lines import (
     EventFields,
     RunFields,
@@ -97,9 +98,15 @@ def write_run(run: RunRecord, log: Sequence[Event], clock_at: int | None = None)
         has_output=run.output is not None,
         retention_seconds=run.retention_seconds,
         attributes=dict(run.attributes),
-        events=list(map(event_fields, log)),
+        events=[event_fields(_without_payload(event)) for event in log],
     )
     return msgspec.json.encode(line).decode()
+
+
+def _without_payload(event: Event) -> Event:
+    """Return an entry as readers get it, without what the row of its run has."""
+    told = event.type in TOLD_BY_RUN
+    return msgspec.structs.replace(event, details=None) if told else event
 
 
 def _record(run: RunFields, line: RunLine, place: str) -> RunRecord:

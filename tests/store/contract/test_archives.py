@@ -22,7 +22,7 @@ from holdfast.types import Event, Finish, Fork, LeasedRun
 from holdfast.values.ids import retry_run_id
 
 from .actors import ManualWorker, get, log, start, step
-from .commands import FAILURE, child
+from .commands import FAILURE, child, failed
 from .flow_actors import Flows, StepWorker, end, mapped, single
 
 DAY = 86_400.0
@@ -43,6 +43,12 @@ async def rich_run(store: Store, ann: ManualWorker) -> UUID:
     await ann.commit(task, step("charge", result={"z": 1.0, "é": None}))
     await ann.finish(task, output='[1e300, "\u2028", null]', expected=2)
     return run_id
+
+
+def step_failed(key: str) -> Event:
+    """Return the failure of a step."""
+    said = {"name": key, "args": 1, "attempt": 1, "error": json.loads(FAILURE)}
+    return Event("StepFailed", key, json.dumps(said), 0)
 
 
 async def lines_of(store: Store, run_id: UUID) -> list[str]:
@@ -83,6 +89,23 @@ async def test_a_restored_run_can_be_forked(store: Store, clock: Clock, ann: Man
         "WorkflowForked",
     ]
     await ann.finish(await ann.take())
+
+
+async def test_a_restored_run_is_retried_as_before(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """What its end said of the calls that a retry makes again is in the archive."""
+    run_id = await start(store, retention_seconds=DAY)
+    end = failed(calls=("charge",), seen=2, after=("refund",))
+    turn = await ann.take()
+    events = [step_failed("charge"), step("refund"), end]
+    await ann.commit(turn, *events, then=Finish("failed", error=FAILURE))
+    lines, before = await lines_of(store, run_id), await store.retry_plan(run_id)
+    assert (before.failed, before.after) == (("charge",), ("refund",))
+    await clock.advance(DAY)
+    assert (await store.sweep_runs()).deleted == 1
+    await store.restore_run(lines, retention_seconds=DAY)
+    assert await store.retry_plan(run_id) == before
 
 
 async def test_both_stores_write_the_same(store: Store, clock: Clock, ann: ManualWorker) -> None:

@@ -12,7 +12,6 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.events import TOLD_BY_RUN
 from holdfast.types import AttributeValue, Event, FlowShape, RunKind, SkipReason, Status, StepStatus
 from holdfast.values.moments import to_datetime
 
@@ -125,9 +124,8 @@ read_line: Final = msgspec.json.Decoder(RunLine).decode
 
 
 def event_fields(event: Event, idx: int | msgspec.UnsetType = msgspec.UNSET) -> EventFields:
-    """Return an entry of a log as a line has it: without what the row of its run has."""
-    details = None if event.type in TOLD_BY_RUN else event.details
-    return EventFields(event.type, to_datetime(event.at), event.key, json_raw(details), idx)
+    """Return an entry of a log as a line has it."""
+    return EventFields(event.type, to_datetime(event.at), event.key, json_raw(event.details), idx)
 
 
 def json_raw(text: str | None) -> msgspec.Raw:
