@@ -230,6 +230,22 @@ async def test_runs_of_flows_go_with_their_states_and_results(
     assert await flows.store.get_flow("shop/trip") is not None
 
 
+async def test_a_sweep_continues_where_it_was_although_a_run_was_kept(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """What is kept is looked at again an hour later; what came due after it is deleted now."""
+    kept_id = await failed(store, ann)
+    await clock.advance(60)
+    run_id = await ended(store, ann)
+    retry = Fork(run_id=kept_id, new_run_id=retry_run_id(kept_id), retry=True)
+    await store.fork_run(retry)
+    await clock.advance(DAY)
+    first = await store.sweep_runs(limit=1)
+    assert (first.deleted, first.kept, first.has_more) == (0, 1, True)
+    assert (await store.sweep_runs(limit=1, after=first.after)).deleted == 1
+    assert await left(store, kept_id, run_id) == [kept_id]
+
+
 async def test_a_run_with_more_rows_than_a_batch_goes_all_the_same(
     store: Store, clock: Clock, ann: ManualWorker
 ) -> None:

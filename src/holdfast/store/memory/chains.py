@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -17,11 +18,13 @@ from holdfast.values.ids import retry_run_id
 
 class _Continued(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: UUID
+    attempt: int | None = None
     passed_over: bool = False
 
 
-def _write(continued: _Continued) -> str:
-    return msgspec.json.encode(continued).decode()
+def _rewrite(run: RunRow, **changes: Any) -> None:
+    said = msgspec.structs.replace(details.read(run.output, _Continued), **changes)
+    run.output = msgspec.json.encode(said).decode()
 
 
 def newest(tables: Tables, run_id: UUID) -> UUID:
@@ -75,9 +78,9 @@ def pass_over(tables: Tables, now: int, first: RunRow) -> None:
         if not is_over or any(not name.startswith("$") for name in tables.streams.get(run_id, ())):
             break
         run_id = next_of(run)
-        run.output = _write(_Continued(run_id, passed_over=True))
+        _rewrite(run, passed_over=True)
     if run_id != next_of(first):
-        first.output = _write(_Continued(run_id, is_passed_over(first)))
+        _rewrite(first, run_id=run_id)
 
 
 def is_passed_over(run: RunRow) -> bool:

@@ -66,9 +66,9 @@ class MemoryRetention(Part):
                     f"{tables.sweeper.archive}: sweep with that archive"
                 )
             due = due_runs(tables, now, limit, rows, after)
-            kept = keep_runs(tables, now, due)
             last = max((tables.runs[run_id].delete_after or 0 for run_id in due), default=None)
             has_more = len(due) == limit or len(due) < sum(1 for _ in _all_due(tables, now, after))
+            kept = keep_runs(tables, now, due)
             gone = [run_id for run_id in due if run_id not in kept]
             tables.delete(gone)
             return Swept(deleted=len(gone), kept=len(kept), has_more=has_more, after=last)
