@@ -18,7 +18,7 @@ class PayloadActivities(PayloadPart):
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
-        """Report activities; see `ActivityStore.end_activities`.
+        """Report activities; see `CommitStore.end_activities`.
 
         An end is `busy` while the object of its result is not there yet: to be reported again.
         """

@@ -180,7 +180,7 @@ class ShardedStore(Lists, Settings):
     async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
         """Make an ended run of its lines, in the shard that has one with its id, or would have.
 
-        See `ArchiveStore.restore_run`.
+        See `RetentionStore.restore_run`.
         """
         run = read_line(lines[0]).run if lines else None
         number = 0  # which refuses lines without a run
