@@ -11,7 +11,7 @@ from holdfast.cli.process.worker import loop_factory
 from holdfast.database.embedded import default_home
 from holdfast.server import Server
 from holdfast.server.access import KeyAccess
-from holdfast.server.gates import StreamGate
+from holdfast.server.guard import StreamGate
 from holdfast.server.running import STREAM_SECONDS, bind, run
 from holdfast.server.tokens import machine_key
 

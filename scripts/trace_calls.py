@@ -54,7 +54,7 @@ LIMITS = {
     "activity": 27,
     "step of a flow": 14,
     "message": 22,
-    "start by HTTP": 24,
+    "start by HTTP": 22,
 }
 QUEUE = "orders"
 HOST = "127.0.0.1"

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.client import Client
 from holdfast.server import Server, sse
-from holdfast.server.gates import StreamGate
+from holdfast.server.guard import StreamGate
 from holdfast.server.hub import QUIET_SECONDS, quiet_seconds
 from holdfast.store.port import Store
 from holdfast.types import ClippedEvent

@@ -13,7 +13,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.server import Server
 from holdfast.server.access import KeyAccess
-from holdfast.server.gates import StreamGate
+from holdfast.server.guard import StreamGate
 from holdfast.store.port import Store
 from holdfast.types import AppInfo, NewRun, NewSignal
 from tests.server.shop import HOST, KEY, Api

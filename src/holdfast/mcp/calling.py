@@ -10,9 +10,8 @@ from starlette.requests import Request
 
 from holdfast.mcp.tools import KEY, PAYLOAD, TOOLS, Described, Tool
 from holdfast.server.access import Level, Principal
-from holdfast.server.changes import carry_out
 from holdfast.server.checking import examine_site
-from holdfast.server.operations import Call, Operation, Reply
+from holdfast.server.operations import Call, Operation, Reply, carry_out
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import MAX_KEY, read_path
 from holdfast.server.site import Site

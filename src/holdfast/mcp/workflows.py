@@ -21,7 +21,7 @@ from holdfast.errors import ConfigurationError, InvalidInput, ResultTimeout, Run
 from holdfast.mcp.calling import LARGEST, Answer, bad, check_names, find_tool, key_of, text_of
 from holdfast.mcp.tools import KEY, Described
 from holdfast.server.api.explaining import whole
-from holdfast.server.changes import printable
+from holdfast.server.operations import printable
 from holdfast.server.problems import problem_of
 from holdfast.server.reading import MAX_KEY
 from holdfast.types import UPDATE_REPLY, RunRecord

@@ -1,8 +1,10 @@
-"""What one operation of the API is: a row of a table, from which routes and OpenAPI are made."""
+"""What one operation of the API is, a row of a table, and how it is carried out and logged."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from types import NoneType
 from typing import (
@@ -23,7 +25,8 @@ from starlette.requests import Request
 
 from holdfast.errors import HoldfastError, RunNotFound
 from holdfast.server.access import Level, Principal
-from holdfast.server.gates import Slot
+from holdfast.server.guard import Slot
+from holdfast.server.problems import problem_of
 from holdfast.values.names import full_name
 
 if TYPE_CHECKING:
@@ -36,6 +39,13 @@ NO_RUN: Final = UUID(int=0)
 
 Needs: TypeAlias = Level | Literal["open"]
 """The level that an operation needs; one that is open needs no caller who says who asks."""
+
+NAMES: Final = ("do", "scope", "name", "kind", "topic", "workflow", "key", "step")
+"""Fields of a query, a body or a form that name what is changed."""
+
+_MOST: Final = 200  # characters of a name
+
+logger = logging.getLogger("holdfast.server")
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -169,3 +179,48 @@ class Operation:
     def is_stream(self) -> bool:
         """True if it answers with events as they happen."""
         return self.media_type == "text/event-stream"
+
+
+async def carry_out(operation: Operation, call: Call[Any, Any]) -> object:
+    """Return what the operation answers. A change is written to the log, also one that failed."""
+    try:
+        answer = await operation.handler(call)
+    except Exception as error:
+        _log_change(operation, call, problem_of(error).slug)
+        raise
+    made = answer.content if isinstance(answer, Reply) else answer
+    run_id = getattr(made, "run_id", None)
+    _log_change(operation, call, "done" if run_id is None else f"done, run {run_id}")
+    return answer
+
+
+def named(texts: Iterable[object]) -> str:
+    """Return texts for a line of the log, each after a space; what cannot be printed is escaped."""
+    return "".join(f" {printable(each)}" for each in texts if isinstance(each, str) and each)
+
+
+def names_in(given: object) -> list[object]:
+    """Return what the fields of a query or a body say about what is changed."""
+    return [getattr(given, name, None) for name in NAMES]
+
+
+def printable(text: str) -> str:
+    """Return a text that is one line, and cannot control a terminal.
+
+    >>> printable("a\\x1b[2Jb")
+    'a\\\\x1b[2Jb'
+    """
+    shown = text if len(text) <= _MOST else text[:_MOST] + "…"
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown
+    )
+
+
+def _log_change(operation: Operation, call: Call[Any, Any], outcome: str) -> None:
+    """Write a change to the log, once the answer is sent: the caller need not wait for that."""
+    if operation.method != "GET":
+        path = [value for name, value in call.path.items() if name != "token"]
+        what = named([*path, *names_in(call.query), *names_in(call.body)])
+        by = printable(call.principal.name)
+        line = "%s%s by %s: %s", operation.name, what, by, outcome
+        asyncio.get_running_loop().call_soon(logger.info, *line)

@@ -13,12 +13,19 @@ from starlette.types import Message, Receive, Scope, Send
 from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
 from holdfast.errors import HoldfastError
-from holdfast.server import description, health, metrics, pages
+from holdfast.server import about, pages
 from holdfast.server.access import Access, Asked, AskedAccess
 from holdfast.server.api.dispatch import Api, route_path
 from holdfast.server.catalogue import Catalogue
-from holdfast.server.gates import MAX_BODY, MAX_STREAMS, MAX_STREAMS_EACH, StreamGate
-from holdfast.server.guard import LOOPBACK, Guard, public_hosts
+from holdfast.server.guard import (
+    LOOPBACK,
+    MAX_BODY,
+    MAX_STREAMS,
+    MAX_STREAMS_EACH,
+    Guard,
+    StreamGate,
+    public_hosts,
+)
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
 from holdfast.store.port import Store
@@ -27,7 +34,7 @@ logger = logging.getLogger("holdfast.server")
 
 MOUNTED_STREAM_SECONDS: Final = 20.0
 
-PARTS: Final = (health, metrics, description, pages)
+PARTS: Final = (about, pages)
 """What it serves besides the API: each adds routes, and says itself who may see them."""
 
 
@@ -121,7 +128,7 @@ class Server:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)
-        if path.startswith("/v1/") and path != description.PATH:
+        if path.startswith("/v1/") and path != about.DESCRIPTION:
             await self._api(scope, receive, send)
             return
         # With the program that it is mounted in, a route would raise what that is to answer.

@@ -18,7 +18,7 @@ from holdfast.definitions.app import App
 from holdfast.payloads import READABLE, with_payloads
 from holdfast.server.access import Access, Principal
 from holdfast.server.catalogue import AppCatalogue, Catalogue, NarrowCatalogue
-from holdfast.server.gates import MAX_BODY, RequestGate, StreamGate
+from holdfast.server.guard import MAX_BODY, RequestGate, StreamGate
 from holdfast.server.hiding import without_payloads
 from holdfast.server.hub import Hub
 from holdfast.server.narrow_archive import NarrowClient

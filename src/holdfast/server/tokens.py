@@ -14,8 +14,7 @@ from typing import Final, cast
 from starlette.requests import Request
 
 from holdfast.errors import ConfigurationError
-from holdfast.server.access import LEVELS, Level, Principal, bearer, digest, refused
-from holdfast.server.seeing import read_limits
+from holdfast.server.access import LEVELS, Level, Principal, bearer, digest, read_limits, refused
 
 logger = logging.getLogger("holdfast.server")
 

@@ -283,8 +283,7 @@ def token(
     if there are such apps and workflows.
     """
     from holdfast.cli.connecting import with_link
-    from holdfast.server.access import digest
-    from holdfast.server.seeing import limits_text
+    from holdfast.server.access import digest, limits_text
     from holdfast.server.tokens import new_token
     from holdfast.values.names import check_app_name
 

@@ -15,8 +15,7 @@ from starlette.types import Receive, Scope, Send
 from holdfast.errors import RunNotFound
 from holdfast.server.access import ANYONE, Principal
 from holdfast.server.api.table import operations
-from holdfast.server.changes import carry_out
-from holdfast.server.operations import Call, Operation, Reply
+from holdfast.server.operations import Call, Operation, Reply, carry_out
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import read_body, read_key, read_path, read_query
 from holdfast.server.site import Site

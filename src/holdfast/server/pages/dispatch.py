@@ -22,8 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast._version import __version__
 from holdfast.insight.wording import behind
 from holdfast.server.access import Principal
-from holdfast.server.changes import NAMES, named, printable
 from holdfast.server.guard import SAFE, check_same_origin
+from holdfast.server.operations import NAMES, named, printable
 from holdfast.server.pages.live import Streams
 from holdfast.server.pages.rendering import ASSETS, BY_HASHED_NAME, render
 from holdfast.server.pages.sessions import COOKIE, Tokens, cookie_path, set_cookie, who

@@ -20,6 +20,7 @@ _MINUTE: Final = 60_000_000
 _HOUR: Final = 60 * _MINUTE
 _WRITER: Final = "sql/0"  # of what no worker wrote
 _Key: TypeAlias = tuple[int, int, str, str]
+
 _KEPT: Final = 60_000_000
 _LEFT: Final = 30_000_000
 

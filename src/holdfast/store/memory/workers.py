@@ -42,6 +42,7 @@ _RIVAL = 3_000_000  # µs; a worker heard within this time may want back the run
 _COUNT_LIMIT: Final = 1_000
 _SOON: Final = 10_000_000  # µs
 _LONGEST_SWEEP: Final = 86_400  # seconds
+
 _Declared = TypeVar("_Declared", CatalogueEntry, DeclaredOptions)
 
 

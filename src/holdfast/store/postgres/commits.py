@@ -40,11 +40,14 @@ _PACKED: Final[Packing] = (
     *((18, "uuid"), (19, "text"), (20, "json"), (21, "json"), (29, "bigint")),
 )
 _TEXTS: Final = (7, 13, 20, 21)  # the details of events, outputs, errors: how much a call sends
+
 _NO_TURNS: Final[list[tuple[Any, ...]]] = [()] * len(TurnCommit.__struct_fields__)
 _first: Final = itemgetter(0)
 _status, _output, _error = attrgetter("status"), attrgetter("output"), attrgetter("error")
+
 _Undelivered: TypeAlias = tuple[UUID, UUID, str, Literal["ended", "missing"]]
 _Tail: TypeAlias = list[tuple[str, str | None, str | None, int]]
+
 _read_open = reader(OpenActivity, "run_id")
 
 

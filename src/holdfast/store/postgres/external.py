@@ -23,6 +23,7 @@ from holdfast.types import (
 )
 
 _read_approval = reader(Approval)
+
 _read_webhook = reader(FoundWebhook)
 
 

@@ -47,7 +47,9 @@ _TYPES: Final[Sequence[str]] = (
 _OF_FLOWS: Final = (0, 1, 2, 4, 5, 6, 9, 10, 11, 12, 13, 7, 8)
 _ALWAYS_SET: Final = 3
 _LONG: Final[Packing] = ((1, "text"), (2, "json"))  # of these, arrays that may be sent as text
+
 _read_started = reader(StartedRun)
+
 _read_rules = reader(StartRules)
 
 

@@ -22,6 +22,7 @@ from holdfast.types import (
 from holdfast.types.work import SILENT_SECONDS
 
 _read_sample = reader(LoadSample)
+
 _read_change = reader(AlertChange)
 _read_rule = reader(AlertRule)
 _read_alert = reader(AlertInfo, "rule")

@@ -32,8 +32,10 @@ from holdfast.types import (
 
 _write: Final = msgspec.json.Encoder().encode
 _read_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+
 _read_published = reader(Published)
 _read_subscription = reader(SubscriptionRecord, "target")
+
 _read_claimed = reader(ClaimedDelivery)
 _read_delivery = reader(DeliveryRecord)
 

@@ -31,6 +31,7 @@ _identity: Final = attrgetter(
     *("worker_id", "hostname", "pid", "queues", "handlers", "concurrency", "holdfast_version")
 )
 _read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes", "shard")
+
 _read_app = reader(AppInfo, "workflows")
 
 
