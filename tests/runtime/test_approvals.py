@@ -24,8 +24,7 @@ from holdfast.events import (
     TIMER_SCHEDULED,
     WEBHOOK_CLOSED,
 )
-from holdfast.runtime.code.approvals import Decision
-from holdfast.runtime.code.forms import form_fields
+from holdfast.runtime.code.approvals import Decision, form_fields
 from holdfast.store.port import Store
 from holdfast.testing import Environment
 from holdfast.types import ANY_END, FormField, Suspend

@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from holdfast import App, Context
 from holdfast.codec import decoder, encode
 from holdfast.errors import ConfigurationError, InvalidInput
-from holdfast.runtime.code.forms import form_fields
+from holdfast.runtime.code.approvals import form_fields
 from holdfast.testing import Environment
 
 

@@ -8,7 +8,7 @@ from holdfast import App, Context
 from holdfast.store.memory import MemoryStore
 from holdfast.telemetry import WorkerMetrics
 from holdfast.worker import Worker
-from holdfast.worker.lag import LoopLag
+from holdfast.worker.heartbeat import LoopLag
 from holdfast.worker.observing import WorkerLoad
 
 app = App("late")

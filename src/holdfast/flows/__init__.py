@@ -1,9 +1,8 @@
 """Flows as values: their shapes compared, and drawn. Pure: no store, no I/O, no code of steps."""
 
 from holdfast.flows.differences import differences
-from holdfast.flows.drawing import draw, rule_words
+from holdfast.flows.drawing import draw, rule_words, to_mermaid
 from holdfast.flows.graphs import find_circle, flows_run, leaves, steps_by_depth
-from holdfast.flows.mermaid import to_mermaid
 from holdfast.flows.shape import canonical_pattern, canonical_shape, shape_hash
 
 __all__ = [

@@ -1,15 +1,14 @@
-"""Read a run's log as spans of time: steps, calls, timers, messages, losses."""
+"""Read a run's log as spans of time: waits before it began, steps, calls, timers, messages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from holdfast import events
-from holdfast.events import read_last_failure
-from holdfast.insight.beginnings import before_begin
+from holdfast.events import FORKED, read_last_failure
 from holdfast.insight.call_spans import Calls, sent_call
 from holdfast.insight.flow_spans import step_spans
 from holdfast.insight.spans import (
@@ -301,3 +300,31 @@ class _Reader:
         note: str = "",
     ) -> None:
         self.spans.append(Span(kind, label, began_at, ended_at, outcome, note))
+
+
+def before_begin(run: RunRecord, begun: bool, log: Sequence[Event]) -> Iterator[Span]:
+    """Yield how long the start was delayed, then how long the run waited in its queue.
+
+    No worker claims the run of a flow: it begins with its steps. The next attempt of a run that has
+    failed begins after a pause.
+    """
+    first, began_at, label = run.created_at, run.started_at, "start delayed"
+    mark = next((each for each in reversed(log) if each.type == FORKED), None)
+    if mark is not None and (failed := read_last_failure(mark.details)) is not None:
+        first, label = mark.at, f"pause before attempt {failed.number + 1}"
+    if run.due_at is not None:
+        waits = run.state == "waiting" and not begun
+        over_at = min(run.due_at, run.completed_at or run.due_at)
+        outcome: Outcome = "open" if waits else "done"
+        ended_at = None if waits else over_at
+        yield Span("delay", label, first, ended_at, outcome, due_at=run.due_at)
+        first = over_at
+        if waits:
+            return
+    if run.kind == "workflow" and began_at is None and (run.completed_at or first + 1) > first:
+        ended = run.completed_at is not None
+        note = "no worker took it" if ended else f"no worker has taken it from queue {run.queue}"
+        outcome = "dropped" if ended else "open"
+        yield Span("queue", "in the queue", first, run.completed_at, outcome, note)
+    elif run.kind == "workflow" and began_at is not None and began_at > first:
+        yield Span("queue", "in the queue", first, began_at, "done", f"queue {run.queue}")

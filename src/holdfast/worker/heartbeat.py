@@ -8,6 +8,7 @@ the database's time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import threading
@@ -26,7 +27,6 @@ from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.giving_back import release_free
-from holdfast.worker.lag import LoopLag
 from holdfast.worker.outage import OUTAGE
 from holdfast.worker.statistics import Statistics
 
@@ -246,3 +246,28 @@ class HeartbeatService:
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed: the watchdog gives back
                 self._loop.call_soon_threadsafe(call, *values)
+
+
+class LoopLag:
+    """Measures the way through an event loop, now and then, from another thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._last = clock, 0.0
+        self._sent_at: float | None = None  # of a call that the loop has not got to
+
+    def measure(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Send a call through the loop, unless one is under way. Safe from any thread."""
+        if self._sent_at is None:
+            self._sent_at = self._clock()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has stopped
+                loop.call_soon_threadsafe(self._arrived)
+
+    def _arrived(self) -> None:
+        if self._sent_at is not None:
+            self._last, self._sent_at = self._clock() - self._sent_at, None
+
+    @property
+    def seconds(self) -> float:
+        """How long the last call took; longer if one is under way for longer. From any thread."""
+        sent_at = self._sent_at
+        return self._last if sent_at is None else max(self._last, self._clock() - sent_at)
