@@ -51,7 +51,7 @@ _TRIES, _MOST_TRIES = 3, 40  # what runs beside a call now and then is not in al
 LIMITS = {
     "step": 18,
     "signal": 22,
-    "activity": 27,
+    "activity": 28,
     "step of a flow": 14,
     "message": 22,
     "start by HTTP": 22,

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import App, Client, Context
 from holdfast.store.memory import MemoryStore
-from holdfast.tracing.worker import read_ended
+from holdfast.tracing.ended import read_ended
 from holdfast.types import RunRecord
 from holdfast.values.ids import uuid7
 from holdfast.values.trace_ids import own_trace_id, run_span_id

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Final
 from uuid import UUID, uuid4
 
+from holdfast.client.unserved import PATIENCE_SECONDS, Unserved
 from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
@@ -37,10 +37,6 @@ FIRST_LOOK_SECONDS = 1.0
 SELDOM_LOOK_SECONDS = 5.0
 EXISTENCE_SECONDS = 30.0  # after which a run that is waited for may have been deleted
 _FORGET_SECONDS = 3.0  # a wait that stays registered costs one wake-up that nobody receives
-
-PATIENCE_SECONDS: Final = 5.0  # nothing is asked before a wait lasts so long
-_INTERVAL_SECONDS: Final = 30.0
-_AT_ONCE: Final = 100  # runs whose names are read
 
 
 class _Watch:
@@ -283,47 +279,3 @@ async def end_within(end: asyncio.Future[End], run_id: UUID, timeout: float | No
 def _fail_all(watches: Iterable[_Watch], error: Exception) -> None:
     for watch in watches:
         watch.fail(lambda: error)
-
-
-class Unserved:
-    """Say once of each queue and workflow that the runs in question wait for a worker.
-
-    It asks in a task of its own: nobody's result comes later for it, or fails with it.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._look_at = 0.0  # loop time
-        self._task: asyncio.Task[None] | None = None
-        self._warned: set[tuple[str, str]] = set()
-
-    def look(self, run_ids: Collection[UUID], now: float) -> None:
-        """Look at runs that callers have waited for for a while. Asks seldom, and not for none."""
-        if run_ids and now >= self._look_at and (self._task is None or self._task.done()):
-            self._look_at = now + _INTERVAL_SECONDS
-            self._task = asyncio.create_task(self._ask(list(run_ids)[:_AT_ONCE]))
-
-    async def close(self) -> None:
-        """Stop asking."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
-
-    async def _ask(self, run_ids: Sequence[UUID]) -> None:
-        try:
-            waiting = {(queue, handler) for queue, handler, _ in await self._store.unserved()}
-            found = await self._store.get_runs(run_ids) if waiting - self._warned else {}
-        except HoldfastError as error:
-            logger.debug("cannot look for workers: %s", error)
-            return
-        for run in found.values():
-            place = (run.queue, run.handler)
-            if place in waiting and place not in self._warned:
-                self._warned.add(place)
-                logger.warning(
-                    "run %s waits: no live worker runs %s of queue %s. Start a worker that has it: "
-                    "holdfast worker MODULE:APP",
-                    run.run_id,
-                    place[1],
-                    run.queue,
-                )

@@ -6,7 +6,7 @@ from holdfast.insight.findings import Finding
 from holdfast.insight.wording import ago, length_of, several
 from holdfast.store.port import Store
 from holdfast.types import AlertInfo, AlertRule
-from holdfast.types.stats import seen_text
+from holdfast.types.alerts import seen_text
 
 _LATE_SECONDS = 60  # a worker looks each 10 seconds
 

@@ -144,7 +144,7 @@ class NarrowStore(NarrowRuns):
     async def end_activities(
         self, worker_id: str | None, ends: Sequence[ActivityEnd]
     ) -> ActivitiesEnded:
-        """End attempts; see `CommitStore.end_activities`. All are lost if one is not seen."""
+        """End attempts; see `ActivityStore.end_activities`. All are lost if one is not seen."""
         if len(await self._own(each.run_id for each in ends)) < len({each.run_id for each in ends}):
             return ActivitiesEnded(await self._store.now(), ["lost" for _ in ends], [])
         return await self._store.end_activities(worker_id, ends)

@@ -1,13 +1,10 @@
-"""Streams: values, and lines of logs, that a run appends under a name while it works."""
+"""Streams: values that a run appends under a name while it works."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final, Generic, Literal, TypeAlias, TypeVar
 from uuid import UUID
-
-from msgspec import field
 
 from holdfast.types.base import Notice, Status, Value
 
@@ -18,16 +15,6 @@ MOST_STREAMS: Final = 100
 
 WriterState: TypeAlias = Literal["open", "final", "dead"]
 """What became of an attempt that has written: its step or activity ended by it, or by another."""
-
-LOG_STREAM: Final = "$log"
-"""The stream that has a run's log lines: no code can open one of this name."""
-
-MOST_LOG_BYTES: Final = 1024 * 1024
-"""Bytes of log lines that a run keeps: the oldest make room for new ones."""
-
-LogField: TypeAlias = str | int | float | bool | None
-
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error", "critical"]
 
 
 class Writer(Value, frozen=True):
@@ -166,54 +153,3 @@ class StreamInfo(Value, frozen=True):
     values: int
     last_offset: int
     bytes: int
-
-
-class LogLine(Value, frozen=True, kw_only=True):
-    """A line that the code of a run has logged.
-
-    `call` is the key of the step or activity that logged it and `name` its name, both '' for the
-    code of the workflow; `attempt` is its attempt. `fields` are those of `extra`. Reading `after`
-    the `offset` continues with the next line.
-    """
-
-    offset: int = 0
-    at: datetime
-    level: LogLevel
-    logger: str
-    message: str
-    call: str = ""
-    attempt: int = 1
-    name: str = ""
-    fields: dict[str, LogField] = field(default_factory=dict[str, LogField])
-    traceback: str | None = None
-
-
-class LogLinePage(Value, frozen=True):
-    """Lines of a run's log. `next` is the `after` that continues; if it has `ended`, nothing does.
-
-    `dropped` lines stood before these, and had to make room.
-    """
-
-    lines: list[LogLine]
-    next: int
-    ended: bool
-    dropped: int = 0
-
-
-class LogChunk(Value, frozen=True):
-    """Lines of one run, as a worker sends them: `items` is a JSON array of `count` lines.
-
-    `number` tells it from the other chunks of its worker.
-    """
-
-    run_id: UUID
-    number: int
-    count: int
-    items: str
-
-
-class WrittenLogs(Value, frozen=True):
-    """The time of the database, and what its readers are to be told."""
-
-    now: int
-    notices: list[Notice]

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast.client import Client, waiting
+from holdfast.client import Client, unserved, waiting
 from holdfast.client.handle import RunHandle
 from holdfast.client.run import Run
 from holdfast.errors import (
@@ -415,7 +415,7 @@ async def test_a_caller_is_told_once_that_no_worker_serves_the_run(
     monkeypatch.setattr(waiting, "FIRST_LOOK_SECONDS", 0)
     monkeypatch.setattr(waiting, "TICK_SECONDS", 0.001)
     monkeypatch.setattr(waiting, "PATIENCE_SECONDS", 0)
-    monkeypatch.setattr(waiting, "_INTERVAL_SECONDS", 0)
+    monkeypatch.setattr(unserved, "_INTERVAL_SECONDS", 0)
     if is_served:
         info = WorkerInfo(
             worker_id="ann",

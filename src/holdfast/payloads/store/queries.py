@@ -1,13 +1,13 @@
-"""Runs and their logs, read; ends of runs, waited for."""
+"""Runs and their logs, read."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import REFERENCE_MARK, is_sealed
+from holdfast.codec import is_sealed
 from holdfast.errors import ConfigurationError
 from holdfast.payloads.details import open_event
 from holdfast.payloads.store.part import SEALED_SHOWS, PayloadPart
@@ -106,21 +106,3 @@ class PayloadQueries(PayloadPart):
     async def find_signal(self, run_id: UUID, signal_id: str) -> Event | None:
         found = await self._store.find_signal(run_id, signal_id)
         return None if found is None else open_event(self.payloads, found)
-
-    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
-        runs = await self._store.wait_for_end(topic, run_ids)
-        return {run_id: self._open_record(run) for run_id, run in runs.items()}
-
-    async def listen(
-        self, topic: str, callback: Callable[[str], None]
-    ) -> Callable[[], Awaitable[None]]:
-        """Listen; see `ListenStore.listen`. The output of a run that ended is decoded."""
-
-        def tell(payload: str) -> None:
-            if is_sealed(payload):
-                run_id, _, output = payload.partition(" ")
-                is_outside = REFERENCE_MARK in output  # then the listener reads the run
-                payload = run_id if is_outside else f"{run_id} {self.payloads.open(output)}"
-            callback(payload)
-
-        return await self._store.listen(topic, tell)

@@ -14,7 +14,6 @@ from holdfast.types import (
     FlowForking,
     Fork,
     Forking,
-    LimitRule,
     NewRun,
     NewSignal,
     Notice,
@@ -74,9 +73,3 @@ class PayloadStarts(PayloadPart):
         sealed = self._sealed(outgoing, fork, owner, input=of)
         await outgoing.put()
         return sealed
-
-    async def set_limit(self, rule: LimitRule) -> bool:
-        """Set a limit; see `LimitStore.set_limit`. Raises ConfigurationError for one with a key."""
-        units = None if rule.units == "call" else rule.units
-        self.payloads.check_keys(f"{rule.scope} {rule.name}", rule.key, units)
-        return await self._store.set_limit(rule)

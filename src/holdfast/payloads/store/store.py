@@ -6,7 +6,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from holdfast.payloads.encoding import Payloads
+from holdfast.payloads.store.activities import PayloadActivities
 from holdfast.payloads.store.flows import PayloadFlows
+from holdfast.payloads.store.limits import PayloadLimits
+from holdfast.payloads.store.listening import PayloadListening
 from holdfast.payloads.store.messages import PayloadMessages
 from holdfast.payloads.store.queries import PayloadQueries
 from holdfast.payloads.store.starts import PayloadStarts
@@ -20,7 +23,15 @@ _ONLY_SEALED: Final = ("start_runs", "start_flows", "signal_runs")  # with nothi
 
 
 class PayloadStore(
-    PayloadStarts, PayloadFlows, PayloadMessages, PayloadWork, PayloadStreams, PayloadQueries
+    PayloadStarts,
+    PayloadFlows,
+    PayloadLimits,
+    PayloadMessages,
+    PayloadWork,
+    PayloadActivities,
+    PayloadStreams,
+    PayloadQueries,
+    PayloadListening,
 ):
     """Passes every call on to a store, with payloads encoded, and answers with them decoded.
 

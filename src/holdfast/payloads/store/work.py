@@ -1,4 +1,4 @@
-"""What workers do with tasks: claims, commits, heartbeats, and ends of activities."""
+"""What workers do with tasks: claims, commits and heartbeats."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import msgspec
 
 from holdfast.errors import PayloadError
 from holdfast.payloads.details import seal_event
-from holdfast.payloads.outgoing import Outgoing, spread
+from holdfast.payloads.outgoing import Outgoing
 from holdfast.payloads.shelf import Put
 from holdfast.payloads.store.part import PayloadPart
 from holdfast.types import (
-    ActivitiesEnded,
-    ActivityEnd,
     Ahead,
     Claims,
     Committed,
@@ -24,7 +22,6 @@ from holdfast.types import (
     Heartbeat,
     Lease,
     Notice,
-    OpenActivity,
     Refusal,
     Release,
     TurnCommit,
@@ -93,34 +90,3 @@ class PayloadWork(PayloadPart):
     ) -> Heartbeat:
         hidden = [self._hidden(lease) for lease in leases]
         return await self._store.heartbeat(info, hidden, **options)
-
-    async def end_activities(
-        self, worker_id: str | None, ends: Sequence[ActivityEnd]
-    ) -> ActivitiesEnded:
-        """Report activities; see `CommitStore.end_activities`.
-
-        An end is `busy` while the object of its result is not there yet: to be reported again.
-        """
-        outgoing = self._outgoing()
-        sealed = [
-            self._sealed_error(
-                self._sealed(
-                    outgoing,
-                    self._hidden(end),
-                    end.run_id,
-                    result=f"the result of activity {end.key}",
-                )
-            )
-            for end in ends
-        ]
-        if worker_id is None:
-            await outgoing.put()
-        busy = await outgoing.missing([end.result for end in sealed])
-        given = [end for end, is_busy in zip(sealed, busy, strict=True) if not is_busy]
-        ended = await self._store.end_activities(worker_id, given)
-        outcomes = spread(ended.outcomes, busy)
-        return msgspec.structs.replace(ended, outcomes=outcomes)
-
-    async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
-        found = await self._store.list_activities(run_id, limit=limit)
-        return [self._open_reason(self._opened(each, "heartbeat")) for each in found]

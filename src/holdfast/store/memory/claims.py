@@ -1,10 +1,8 @@
-"""Claims: lease due tasks, give them back, and fail steps that lose one worker after another."""
+"""Claims: lease due tasks, and give them back."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import Final
-from uuid import UUID
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -16,23 +14,17 @@ from holdfast.store.memory.choosing import choose, slots_of
 from holdfast.store.memory.clock import to_micros
 from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside
-from holdfast.store.memory.flows.ends import end_tasks
 from holdfast.store.memory.flows.inputs import known_key, task_input
-from holdfast.store.memory.flows.progress import Progress
+from holdfast.store.memory.flows.losses import fail_lost, is_lost_for_good, lost_tasks
 from holdfast.store.memory.rows import NEVER, TURN, TaskRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.memory.workers import rivals_of, spared_by
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.port.claims import SUSPECT_ATTEMPTS
-from holdfast.types import ClaimedTask, Claims, ErrorInfo, Event, Notice, Release, StepTaskEnd
+from holdfast.types import ClaimedTask, Claims, ErrorInfo, Event, Notice, Release
 from holdfast.values.composing import compose
 
 _NEAR = 8  # so many events come with a claim, if the worker has the run in its cache
-
-_MOST: Final = 3
-_LOST: Final = msgspec.json.encode(
-    ErrorInfo(kind="holdfast.errors.WorkerLost", message="the task lost 4 workers")
-).decode()
 
 
 class MemoryClaims(Part):
@@ -300,34 +292,3 @@ def _next_due_at(tables: Tables, claim: Claim, now: int, allowed_at: int | None)
     next_at = min((claim.due_at(task) for task in waiting), default=NEVER)
     next_at = next_at if allowed_at is None else min(next_at, allowed_at)
     return None if next_at >= NEVER else next_at
-
-
-def is_lost_for_good(task: TaskRow) -> bool:
-    """Return True if a task of a step must not be claimed again, once its lease has run out."""
-    is_lost = task.kind == "step" and task.worker is not None
-    return is_lost and task.losses >= _MOST and not task.innocent
-
-
-def lost_tasks(tables: Tables, now: int, run_ids: Iterable[UUID]) -> list[TaskRow]:
-    """Return the tasks of runs whose leases ran out for the fourth time."""
-    return [
-        task
-        for run_id in sorted(set(run_ids))
-        for _, task in tables.tasks_of_run(run_id)
-        if is_lost_for_good(task) and task.visible_at <= now
-    ]
-
-
-def fail_lost(tables: Tables, now: int, tasks: Sequence[TaskRow]) -> list[Notice]:
-    """Fail tasks for good whose workers are lost; return the notices."""
-    progress = Progress(tables, now)
-    ends = [
-        StepTaskEnd(
-            run_id=task.run_id, key=task.key, lease_no=task.lease_no, error=_LOST, retryable=False
-        )
-        for task in tasks
-    ]
-    end_tasks(
-        progress, ends, lambda task, end: (task.kind, task.lease_no) == ("step", end.lease_no)
-    )
-    return progress.notices

@@ -16,8 +16,9 @@ from holdfast.store.memory.choosing import place_notices
 from holdfast.store.memory.large_payloads import use_payloads
 from holdfast.store.memory.rows import TURN, RunRow, StepRow
 from holdfast.store.memory.signals import refuse_askers
-from holdfast.store.memory.stats import count_ends, keep_ends
+from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables
+from holdfast.store.memory.traces import keep_ends
 from holdfast.store.port import worker_topic
 from holdfast.types import EndStatus, Event, Notice
 

@@ -21,9 +21,6 @@ _HOUR: Final = 60 * _MINUTE
 _WRITER: Final = "sql/0"  # of what no worker wrote
 _Key: TypeAlias = tuple[int, int, str, str]
 
-_KEPT: Final = 60_000_000
-_LEFT: Final = 30_000_000
-
 
 class MemoryStats(Part):
     async def read_stats(
@@ -137,14 +134,6 @@ class MemoryStats(Part):
                 runs_stuck=min(stuck, limit),
             )
 
-    async def take_ends(self, *, limit: int = 100) -> list[UUID]:
-        async with self._transaction() as (tables, now):
-            if tables.traced_until <= now + _LEFT:
-                tables.traced_until = now + _KEPT
-            taken = sorted(tables.ends_to_trace)[:limit]
-            tables.ends_to_trace.difference_update(taken)
-            return taken
-
 
 def record_stats(tables: Tables, writer: str, stats: Iterable[MinuteCounts]) -> None:
     """Add what a writer counted."""
@@ -190,9 +179,3 @@ def _floor(moment: int, length: int) -> int:
 def has_outside_ends(tables: Tables) -> bool:
     """Return True if there are counts of ends that no worker's commit has made."""
     return any(key[3] == _WRITER for key in tables.stats)
-
-
-def keep_ends(tables: Tables, now: int, run_ids: Iterable[UUID]) -> None:
-    """Keep runs that ended without a worker's commit, if workers write traces."""
-    if tables.traced_until > now:
-        tables.ends_to_trace.update(run_ids)

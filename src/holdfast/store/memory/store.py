@@ -7,6 +7,7 @@ from typing import Self
 from holdfast.store.memory.activities import MemoryActivities
 from holdfast.store.memory.alerts import MemoryAlerts
 from holdfast.store.memory.approvals import MemoryApprovals
+from holdfast.store.memory.apps import MemoryApps
 from holdfast.store.memory.archives import MemoryArchives
 from holdfast.store.memory.attributes import MemoryAttributes
 from holdfast.store.memory.builds import MemoryBuilds
@@ -36,6 +37,7 @@ from holdfast.store.memory.starts import MemoryStarts
 from holdfast.store.memory.stats import MemoryStats
 from holdfast.store.memory.streams import MemoryStreams
 from holdfast.store.memory.topics import MemoryTopics
+from holdfast.store.memory.traces import MemoryTraces
 from holdfast.store.memory.transactions import MemoryTransactions
 from holdfast.store.memory.webhooks import MemoryWebhooks
 from holdfast.store.memory.workers import MemoryWorkers
@@ -69,7 +71,9 @@ class MemoryStore(
     MemoryStreams,
     MemoryStats,
     MemoryShards,
+    MemoryTraces,
     MemoryTransactions,
+    MemoryApps,
     MemoryQueries,
     MemoryRetention,
     MemoryArchives,

@@ -9,8 +9,8 @@ its clock was set, each worker can send a heartbeat before any is judged.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -24,26 +24,13 @@ from holdfast.store.memory.rows import NEVER, TURN
 from holdfast.store.memory.stats import has_outside_ends, record_stats
 from holdfast.store.memory.tables import Tables, distinct, is_heard
 from holdfast.store.port import WORK_TOPIC
-from holdfast.types import (
-    AppInfo,
-    CatalogueEntry,
-    DeclaredOptions,
-    Duty,
-    Heartbeat,
-    Lease,
-    MinuteCounts,
-    Notice,
-    Release,
-    WorkerInfo,
-)
+from holdfast.types import Duty, Heartbeat, Lease, MinuteCounts, Notice, Release, WorkerInfo
 from holdfast.types.work import SILENT_SECONDS
 
 _RIVAL = 3_000_000  # µs; a worker heard within this time may want back the runs that it suspended
 _COUNT_LIMIT: Final = 1_000
 _SOON: Final = 10_000_000  # µs
 _LONGEST_SWEEP: Final = 86_400  # seconds
-
-_Declared = TypeVar("_Declared", CatalogueEntry, DeclaredOptions)
 
 
 class MemoryWorkers(Part):
@@ -184,40 +171,6 @@ class MemoryWorkers(Part):
             ]
             return now, min(moments, default=None)
 
-    async def sign_on_app(self, app: AppInfo, *, replaces: str | None = None) -> str | None:
-        async with self._transaction() as (tables, now):
-            known = tables.apps.get(app.app)
-            if known is not None:
-                origins = (None, app.origin, replaces)
-                if app.origin is not None and known.origin not in origins:
-                    return known.origin
-                workflows = tuple(sorted({*known.workflows, *app.workflows}))
-                app = msgspec.structs.replace(
-                    app, workflows=workflows, origin=app.origin or known.origin
-                )
-            tables.apps[app.app] = msgspec.structs.replace(app, signed_on_at=now)
-            return None
-
-    async def apps_with(self, workflow: str) -> list[str]:
-        async with self._transaction() as (tables, _):
-            return sorted(name for name, app in tables.apps.items() if workflow in app.workflows)
-
-    async def list_apps(self) -> list[AppInfo]:
-        async with self._transaction() as (tables, _):
-            return [app for _, app in sorted(tables.apps.items())]
-
-    async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
-        async with self._transaction() as (tables, _):
-            _keep_newest(tables.declared_options, options)
-
-    async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
-        async with self._transaction() as (tables, _):
-            _keep_newest(tables.catalogue, entries)
-
-    async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
-        async with self._transaction() as (tables, _):
-            return {name: tables.catalogue[name] for name in names if name in tables.catalogue}
-
 
 def rivals_of(tables: Tables, now: int, worker_id: str) -> frozenset[str]:
     """Return the other workers that were heard recently."""
@@ -317,10 +270,3 @@ def _outlived(tables: Tables, info: WorkerInfo, observer: str | None) -> bool:
         return False
     since = tables.heard_since[observer]
     return tables.workers[observer].started_at < since and info.heard_at < since
-
-
-def _keep_newest(known: dict[str, _Declared], declared: Iterable[_Declared]) -> None:
-    """Write what code has declared, unless code of a higher version has declared it."""
-    for each in declared:
-        if each.name not in known or known[each.name].version <= each.version:
-            known[each.name] = each

@@ -1,8 +1,7 @@
 """The store port: what the engine asks of a database, one method for one SQL function.
 
 Two stores implement it: `PostgresStore` and `MemoryStore`; one suite tests both. There is one
-file a capability, and the same file in both stores; `Store` is all of them. In memory, a capability
-with many rules has several.
+file a capability, and the same file in both stores; `Store` is all of them.
 
 Every method is one transaction. A method that changes runs takes many of them, and is all or
 nothing per run. Methods that wake a worker or a client return notices, except those that they
@@ -15,7 +14,10 @@ After `TransientDatabaseError` and `DatabaseUnavailable` the caller may repeat t
 
 from __future__ import annotations
 
-from holdfast.store.port.listening import (
+from holdfast.store.port.schedules import iterate_schedules
+from holdfast.store.port.start_rules import refusal
+from holdfast.store.port.store import Store
+from holdfast.store.port.wakeups import (
     ACTIVITIES_TOPIC,
     DELIVERIES_TOPIC,
     FORWARDS_TOPIC,
@@ -29,9 +31,6 @@ from holdfast.store.port.listening import (
     stream_topic,
     worker_topic,
 )
-from holdfast.store.port.schedules import iterate_schedules
-from holdfast.store.port.starts import refusal
-from holdfast.store.port.store import Store
 
 __all__ = [
     "ACTIVITIES_TOPIC",

@@ -1,17 +1,17 @@
-"""The part of the port for changes of runs: pauses, moments and priorities, attributes and tags."""
+"""The part of the port for pauses, and for changes of where and when runs may run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 from uuid import UUID
 
 from holdfast.store.port.readable import readable
-from holdfast.types import AttributeValue, Delivered, Notice, Pause, Reschedule, Scope
+from holdfast.types import Delivered, Notice, Pause, Reschedule, Scope
 
 
 class ControlStore(Protocol):
-    """Pauses and resumes runs, queues and workflows, and changes what runs are listed by."""
+    """Pauses and resumes runs, queues and workflows, and reschedules runs."""
 
     @readable
     async def pause_runs(
@@ -61,32 +61,4 @@ class ControlStore(Protocol):
     @readable
     async def list_pauses(self) -> list[Pause]:
         """Return the queues and workflows that are paused."""
-        ...
-
-    @readable
-    async def set_attributes(
-        self, run_id: UUID, attributes: Mapping[str, AttributeValue | None]
-    ) -> dict[str, AttributeValue] | None:
-        """Set attributes of a run, open or ended, and remove those that are None.
-
-        If it continued as new, the last run of the chain is changed. Returns all that it has then;
-        None if there is no such run. Raises InvalidInput for values that are not allowed, and for
-        more than 4,096 bytes in all.
-        """
-        ...
-
-    @readable
-    async def set_tags(
-        self,
-        run_id: UUID,
-        tags: Sequence[str] | None,
-        *,
-        add: Sequence[str] = (),
-        remove: Sequence[str] = (),
-    ) -> list[str] | None:
-        """Change the tags of a run, as `set_attributes` changes attributes.
-
-        `tags` replaces those that it has; None keeps them. `remove` comes before `add` in effect
-        on the former tags: a tag of both is removed.
-        """
         ...

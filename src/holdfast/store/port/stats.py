@@ -1,27 +1,17 @@
-"""The part of the port for what is watched: counts, alerts, and ends of runs that are traced."""
+"""The part of the port for statistics by minute. Workers write them with their heartbeats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
-from uuid import UUID
 
 from holdfast.store.port.readable import readable
-from holdfast.types import (
-    AlertChange,
-    AlertInfo,
-    AlertRule,
-    DeclaredAlerts,
-    Gauges,
-    LoadSample,
-    MinuteCounts,
-    Notice,
-)
+from holdfast.types import Gauges, LoadSample, MinuteCounts
 from holdfast.types.work import SILENT_SECONDS
 
 
 class StatsStore(Protocol):
-    """Keeps counts and alerts, and tells workers that write traces of ends no commit has made."""
+    """Reads statistics, merges them as they get older, and deletes them."""
 
     @readable
     async def read_stats(
@@ -76,40 +66,4 @@ class StatsStore(Protocol):
     @readable
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         """Return how things stand now; each count ends at `limit`."""
-        ...
-
-    @readable
-    async def declare_alerts(
-        self, app: str, alerts: Sequence[AlertRule], *, starting: bool = False
-    ) -> DeclaredAlerts:
-        """Declare the alerts of an app's code; again at least every 30 seconds.
-
-        The code that is `starting` last counts.
-        """
-        ...
-
-    @readable
-    async def look_at_alerts(
-        self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 1_000
-    ) -> tuple[list[AlertChange], list[Notice]]:
-        """Look at those that are due, each at most once in 10 seconds; return what changed.
-
-        A change and its event are one transaction. One that no worker has declared for 90 seconds,
-        although one of its app was heard all the while, is deleted; if it was active, it is over.
-        A worker that was not heard for `silent_seconds` does not count as live.
-        """
-        ...
-
-    @readable
-    async def list_alerts(self) -> list[AlertInfo]:
-        """Return all alerts, by app and name."""
-        ...
-
-    @readable
-    async def take_ends(self, *, limit: int = 100) -> list[UUID]:
-        """Take runs that have ended so: flows, and runs that were ended from outside.
-
-        Each is given to one caller. They are kept for callers that have asked within the last
-        half of a minute, and are not kept if nobody asks.
-        """
         ...

@@ -1,4 +1,4 @@
-"""The part of the port for topics: events, subscriptions to them, and deliveries to URLs."""
+"""The part of the port for topics: subscriptions, and events that are published."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from typing import Protocol
 
 from holdfast.store.port.readable import readable
 from holdfast.types import (
-    ClaimedDelivery,
     DeclaredSubscriptions,
-    DeliveryRecord,
-    EndedDelivery,
     NewEvent,
     NewSubscription,
     Notice,
@@ -21,7 +18,7 @@ from holdfast.types import (
 
 
 class TopicStore(Protocol):
-    """Publishes events, keeps who is subscribed to them, and hands out deliveries to URLs."""
+    """Publishes events, and keeps who is subscribed to them."""
 
     @readable
     async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
@@ -75,52 +72,4 @@ class TopicStore(Protocol):
     @readable
     async def sweep_topics(self, *, limit: int = 1000) -> int:
         """Delete subscriptions of ended runs and old ids of events; return how many."""
-        ...
-
-    @readable
-    async def claim_deliveries(
-        self, *, limit: int, each: int = 10, busy: Sequence[int] = (), lease_seconds: float = 60.0
-    ) -> list[ClaimedDelivery]:
-        """Take deliveries that are due, so that of one subscription `each` are under way at most.
-
-        `busy` has a subscription once for each request that is under way; those with few come
-        first. After `lease_seconds` others may take them again.
-        """
-        ...
-
-    @readable
-    async def end_deliveries(self, ended: Sequence[EndedDelivery]) -> int:
-        """Say what came of attempts; return how many deliveries are dead by that.
-
-        An attempt after which another one has begun changes nothing.
-        """
-        ...
-
-    @readable
-    async def next_delivery_at(self) -> int | None:
-        """Return when the next delivery is due; None for never."""
-        ...
-
-    @readable
-    async def list_deliveries(
-        self,
-        *,
-        dead: bool | None = None,
-        subscription_id: int | None = None,
-        after: int = 0,
-        limit: int = 100,
-    ) -> list[DeliveryRecord]:
-        """Return deliveries, oldest first; the list begins after the id `after`."""
-        ...
-
-    @readable
-    async def redrive_deliveries(
-        self, delivery_ids: Sequence[int] | None = None
-    ) -> tuple[int, list[Notice]]:
-        """Deliver dead deliveries again, these or all; return how many there were."""
-        ...
-
-    @readable
-    async def discard_deliveries(self, delivery_ids: Sequence[int] | None = None) -> int:
-        """Delete dead deliveries, these or all; return how many there were."""
         ...

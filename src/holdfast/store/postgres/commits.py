@@ -1,4 +1,4 @@
-"""What workers write to the logs of their runs: turns, many in a call, and ends of activities."""
+"""Commit the turns of many runs, so that one bad or busy run does not hold up the others."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ import asyncpg
 import msgspec
 
 from holdfast.errors import DatabaseError
-from holdfast.store.postgres.database import Database, Part, columns, read_notices, translated
+from holdfast.store.postgres.database import Database, Part, read_notices, translated
 from holdfast.store.postgres.errors import error_class
 from holdfast.store.postgres.packing import Packing
-from holdfast.store.postgres.rows import reader
 from holdfast.types import (
-    ActivitiesEnded,
-    ActivityEnd,
     Ahead,
     Committed,
     Event,
     Finish,
-    Notice,
-    OpenActivity,
     Refusal,
     Suspend,
     TurnCommit,
@@ -47,8 +42,6 @@ _status, _output, _error = attrgetter("status"), attrgetter("output"), attrgette
 
 _Undelivered: TypeAlias = tuple[UUID, UUID, str, Literal["ended", "missing"]]
 _Tail: TypeAlias = list[tuple[str, str | None, str | None, int]]
-
-_read_open = reader(OpenActivity, "run_id")
 
 
 class _Refused(msgspec.Struct, array_like=True, gc=False):
@@ -84,30 +77,6 @@ class PostgresCommits(Part):
             if error is not None and len(failed) == len(turns) > 1:
                 raise error
             return committed
-
-    async def end_activities(
-        self, worker_id: str | None, ends: Sequence[ActivityEnd]
-    ) -> ActivitiesEnded:
-        units = [end.units for end in ends]
-        row = await self._database.row(
-            "end_activities",
-            worker_id,
-            *columns(ends, "run_id", "key", "lease_no", "result", "error", "retryable"),
-            *columns(ends, "timed_out", "started_at", "details", "delay_seconds"),
-            self._database.tell,
-            units if any(each is not None for each in units) else None,
-        )
-        return ActivitiesEnded(row["now"], row["outcomes"] or [], read_notices(row["notices"]))
-
-    async def time_out_activities(
-        self, *, limit: int = 100
-    ) -> tuple[int, int | None, list[Notice]]:
-        row = await self._database.row("time_out_activities", limit)
-        return row["ended"], row["next_due_at"], read_notices(row["notices"])
-
-    async def list_activities(self, run_id: UUID, *, limit: int = 100) -> list[OpenActivity]:
-        found = await self._database.rows("list_activities", run_id, limit)
-        return [_read_open(row, run_id=run_id) for row in found]
 
 
 def commit_arguments(

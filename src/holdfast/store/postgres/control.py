@@ -1,21 +1,16 @@
-"""Changes of runs: pauses, moments and priorities, attributes and tags."""
+"""Pauses of runs, queues and workflows; runs that are rescheduled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Sequence
 from uuid import UUID
 
-import msgspec
 from msgspec.structs import astuple
 
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.external import read_delivered
-from holdfast.store.postgres.rows import json_text
-from holdfast.types import AttributeValue, Delivered, Notice, Pause, Reschedule, Scope
-
-_decode: Final = msgspec.json.Decoder(dict[str, AttributeValue]).decode
+from holdfast.types import Delivered, Notice, Pause, Reschedule, Scope
 
 
 class PostgresControl(Part):
@@ -48,31 +43,3 @@ class PostgresControl(Part):
     async def list_pauses(self) -> list[Pause]:
         found = await self._database.rows("list_pauses")
         return [Pause(row["scope"], row["name"], row["reason"], row["paused_at"]) for row in found]
-
-    async def set_attributes(
-        self, run_id: UUID, attributes: Mapping[str, AttributeValue | None]
-    ) -> dict[str, AttributeValue] | None:
-        [found] = await self._database.row("set_attributes", run_id, json_text(attributes))
-        return None if found is None else _decode(found)
-
-    async def set_tags(
-        self,
-        run_id: UUID,
-        tags: Sequence[str] | None,
-        *,
-        add: Sequence[str] = (),
-        remove: Sequence[str] = (),
-    ) -> list[str] | None:
-        found: list[str] | None = await self._database.value(
-            "set_tags",
-            run_id,
-            None if tags is None else json_text(tags),
-            json_text(add) if add else None,
-            json_text(remove) if remove else None,
-        )
-        return found
-
-
-def read_attributes(text: str | None) -> dict[str, AttributeValue]:
-    """Return attributes of a row; empty for none."""
-    return {} if text is None else _decode(text)

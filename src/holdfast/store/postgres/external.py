@@ -1,4 +1,4 @@
-"""What reaches runs from outside: signals, decisions, POSTs to webhooks, cancels and ends."""
+"""External events: signals, cancel requests and ends that come from outside a run."""
 
 from __future__ import annotations
 
@@ -6,25 +6,9 @@ from collections.abc import Sequence
 from uuid import UUID
 
 import asyncpg
-from msgspec.structs import astuple
 
 from holdfast.store.postgres.database import Part, columns, read_notices
-from holdfast.store.postgres.rows import read_event, reader
-from holdfast.types import (
-    Approval,
-    Decided,
-    Decision,
-    Delivered,
-    FoundWebhook,
-    NewSignal,
-    Notice,
-    WebhookOutcome,
-    WebhookPost,
-)
-
-_read_approval = reader(Approval)
-
-_read_webhook = reader(FoundWebhook)
+from holdfast.types import Delivered, NewSignal, Notice
 
 
 class PostgresExternal(Part):
@@ -53,27 +37,6 @@ class PostgresExternal(Part):
     async def time_out_runs(self, *, limit: int = 100) -> tuple[int, int | None, list[Notice]]:
         row = await self._database.row("time_out_runs", limit)
         return row["ended"], row["next_due_at"], read_notices(row["notices"])
-
-    async def decide_approval(self, decision: Decision) -> Decided:
-        row = await self._database.row("decide_approval", *astuple(decision))
-        standing = None if row["event_type"] is None else read_event(row)
-        return Decided(row["outcome"], standing, read_notices(row["notices"]))
-
-    async def list_approvals(
-        self, *, run_id: UUID | None = None, limit: int = 100
-    ) -> list[Approval]:
-        found = await self._database.rows("list_approvals", run_id, limit)
-        return [_read_approval(row) for row in found]
-
-    async def find_webhook(self, digest: str) -> FoundWebhook | None:
-        rows = await self._database.rows("find_webhook", digest)
-        return _read_webhook(rows[0]) if rows else None
-
-    async def receive_webhook(self, post: WebhookPost) -> tuple[WebhookOutcome, list[Notice]]:
-        row = await self._database.row(
-            "receive_webhook", post.digest, post.run_id, post.body, self._database.tell
-        )
-        return row["outcome"], read_notices(row["notices"])
 
 
 def read_delivered(row: asyncpg.Record) -> Delivered:

@@ -10,7 +10,7 @@ import asyncpg
 
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.events import read_last_failure
-from holdfast.store.postgres.control import read_attributes
+from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Part, read_headers
 from holdfast.store.postgres.rows import json_text, read_event, reader
 from holdfast.types import (

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from holdfast.codec import raw
-from holdfast.store.postgres.control import read_attributes
+from holdfast.store.postgres.attributes import read_attributes
 from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.store.postgres.rows import json_text, reader
 from holdfast.store.postgres.starts import labels

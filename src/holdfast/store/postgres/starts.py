@@ -1,31 +1,16 @@
-"""Start runs: new ones, and from logs of others; the values of starts as SQL takes them: arrays."""
+"""Start runs of workflows, and the values of starts as the SQL functions take them: arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
-from uuid import UUID
-
-import msgspec
 
 from holdfast.database.scripts import DEFAULT_SCHEMA, check_schema_name
 from holdfast.store.port import WORK_TOPIC
-from holdfast.store.postgres.database import Database, Part, or_none, read_notices
+from holdfast.store.postgres.database import Database, Part, or_none
 from holdfast.store.postgres.packing import Packing
-from holdfast.store.postgres.rows import join_results, json_text, reader
-from holdfast.types import (
-    AttributeValue,
-    DeclaredRules,
-    Fork,
-    Forking,
-    HeldKey,
-    NewRun,
-    Notice,
-    RetryPlan,
-    StartedRun,
-    StartRules,
-    StartWait,
-)
+from holdfast.store.postgres.rows import json_text, reader
+from holdfast.types import AttributeValue, NewRun, Notice, StartedRun
 
 
 class Statement(NamedTuple):
@@ -50,8 +35,6 @@ _LONG: Final[Packing] = ((1, "text"), (2, "json"))  # of these, arrays that may 
 
 _read_started = reader(StartedRun)
 
-_read_rules = reader(StartRules)
-
 
 class PostgresStarts(Part):
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
@@ -69,60 +52,6 @@ class PostgresStarts(Part):
             run for run, row in zip(runs, found, strict=True) if row["created"] and not row["told"]
         ]
         return started, await work_notices(self._database, untold)
-
-    async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
-        await self._database.row(
-            "declare_start_rules",
-            [each.name for each in rules],
-            [each.version for each in rules],
-            [each.rules and msgspec.json.encode(each.rules).decode() for each in rules],
-        )
-
-    async def list_start_rules(self) -> list[DeclaredRules]:
-        return [
-            DeclaredRules(row["name"], row["version"], _read_rules(row))
-            for row in await self._database.rows("list_start_rules")
-        ]
-
-    async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
-        rows = await self._database.rows("list_start_keys", name, limit)
-        return [HeldKey(**dict(row)) for row in rows]
-
-    async def start_wait(self, run_id: UUID) -> StartWait | None:
-        rows = await self._database.rows("start_wait", run_id)
-        return StartWait(*rows[0]) if rows else None
-
-    async def expire_start_keys(self, *, limit: int = 1000) -> int:
-        return int(await self._database.value("expire_start_keys", limit))
-
-    async def free_singletons(self, *, limit: int = 1000) -> tuple[int, list[Notice]]:
-        row = await self._database.row("free_singletons", limit)
-        return row["count"], read_notices(row["notices"])
-
-    async def fork_run(self, fork: Fork) -> tuple[Forking, list[Notice]]:
-        row = await self._database.row(
-            "fork_run",
-            fork.run_id,
-            fork.new_run_id,
-            fork.until,
-            fork.retry,
-            fork.input,
-            join_results(fork.results),
-            fork.version,
-            fork.failed_steps,
-        )
-        return row["outcome"], read_notices(row["notices"])
-
-    async def retry_plan(self, run_id: UUID, *, failed_steps: bool = False) -> RetryPlan:
-        keys: dict[str, list[str]] = {"kept": [], "failed": [], "after": [], "cancel": []}
-        for row in await self._database.rows("retry_plan", run_id, failed_steps):
-            keys[row["fate"]].append(row["key"])
-        return RetryPlan(
-            kept=tuple(keys["kept"]),
-            failed=tuple(keys["failed"]),
-            after=tuple(keys["after"]),
-            cancel=bool(keys["cancel"]),
-        )
 
 
 async def work_notices(database: Database, started: Sequence[NewRun]) -> list[Notice]:

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from holdfast.database.schema import check_alone, check_schema
 from holdfast.database.scripts import DEFAULT_SCHEMA
+from holdfast.store.postgres.activities import PostgresActivities
+from holdfast.store.postgres.alerts import PostgresAlerts
+from holdfast.store.postgres.approvals import PostgresApprovals
+from holdfast.store.postgres.apps import PostgresApps
+from holdfast.store.postgres.archives import PostgresArchives
+from holdfast.store.postgres.attributes import PostgresAttributes
 from holdfast.store.postgres.builds import PostgresBuilds
 from holdfast.store.postgres.claims import PostgresClaims
 from holdfast.store.postgres.commits import PostgresCommits
 from holdfast.store.postgres.control import PostgresControl
 from holdfast.store.postgres.database import QUERY_SECONDS, Database
+from holdfast.store.postgres.deliveries import PostgresDeliveries
 from holdfast.store.postgres.external import PostgresExternal
 from holdfast.store.postgres.flows import PostgresFlows
 from holdfast.store.postgres.following import FollowingDatabase
+from holdfast.store.postgres.forks import PostgresForks
+from holdfast.store.postgres.large_payloads import PostgresLargePayloads
 from holdfast.store.postgres.limits import PostgresLimits
 from holdfast.store.postgres.listening import PostgresListening
 from holdfast.store.postgres.messages import PostgresMessages
@@ -19,34 +28,49 @@ from holdfast.store.postgres.queries import PostgresQueries
 from holdfast.store.postgres.retention import PostgresRetention
 from holdfast.store.postgres.schedules import PostgresSchedules
 from holdfast.store.postgres.shards import PostgresShards
+from holdfast.store.postgres.start_rules import PostgresStartRules
 from holdfast.store.postgres.starts import PostgresStarts
 from holdfast.store.postgres.stats import PostgresStats
 from holdfast.store.postgres.streams import PostgresStreams
 from holdfast.store.postgres.topics import PostgresTopics
+from holdfast.store.postgres.traces import PostgresTraces
 from holdfast.store.postgres.transactions import PostgresTransactions
+from holdfast.store.postgres.webhooks import PostgresWebhooks
 from holdfast.store.postgres.workers import PostgresWorkers
 from holdfast.types import ReadCheck
 
 
 class PostgresParts(
     PostgresStarts,
+    PostgresStartRules,
     PostgresClaims,
     PostgresCommits,
+    PostgresActivities,
     PostgresExternal,
+    PostgresApprovals,
+    PostgresWebhooks,
+    PostgresAttributes,
     PostgresControl,
     PostgresLimits,
+    PostgresForks,
     PostgresFlows,
     PostgresSchedules,
     PostgresTopics,
-    PostgresStats,
+    PostgresAlerts,
     PostgresBuilds,
     PostgresMessages,
+    PostgresDeliveries,
     PostgresWorkers,
     PostgresStreams,
+    PostgresStats,
     PostgresShards,
+    PostgresTraces,
     PostgresTransactions,
+    PostgresApps,
     PostgresQueries,
     PostgresRetention,
+    PostgresArchives,
+    PostgresLargePayloads,
     PostgresListening,
 ):
     """All parts of a store, over one database."""

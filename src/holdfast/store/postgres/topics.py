@@ -1,4 +1,4 @@
-"""Topics: events, subscriptions to them, and deliveries to URLs."""
+"""Topics: events that are published, and who is subscribed to them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ import asyncpg
 import msgspec
 
 from holdfast.codec import raw
-from holdfast.store.postgres.control import read_attributes
-from holdfast.store.postgres.database import Part, columns, read_headers, read_notices
+from holdfast.store.postgres.attributes import read_attributes
+from holdfast.store.postgres.database import Part, read_headers, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.starts import labels
 from holdfast.types import (
-    ClaimedDelivery,
     DeclaredSubscriptions,
-    DeliveryRecord,
-    EndedDelivery,
     EventTarget,
     NewEvent,
     NewSubscription,
@@ -35,9 +32,6 @@ _read_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 
 _read_published = reader(Published)
 _read_subscription = reader(SubscriptionRecord, "target")
-
-_read_claimed = reader(ClaimedDelivery)
-_read_delivery = reader(DeliveryRecord)
 
 
 class PostgresTopics(Part):
@@ -83,43 +77,6 @@ class PostgresTopics(Part):
 
     async def sweep_topics(self, *, limit: int = 1000) -> int:
         return int(await self._database.value("sweep_topics", limit))
-
-    async def claim_deliveries(
-        self, *, limit: int, each: int = 10, busy: Sequence[int] = (), lease_seconds: float = 60.0
-    ) -> list[ClaimedDelivery]:
-        rows = await self._database.rows("claim_deliveries", limit, each, busy, lease_seconds)
-        return [_read_claimed(row) for row in rows]
-
-    async def end_deliveries(self, ended: Sequence[EndedDelivery]) -> int:
-        count: int = await self._database.value(
-            "end_deliveries",
-            *columns(ended, "delivery_id", "attempt", "status", "error", "retry_after"),
-        )
-        return count
-
-    async def next_delivery_at(self) -> int | None:
-        at: int | None = await self._database.value("next_delivery_at")
-        return at
-
-    async def list_deliveries(
-        self,
-        *,
-        dead: bool | None = None,
-        subscription_id: int | None = None,
-        after: int = 0,
-        limit: int = 100,
-    ) -> list[DeliveryRecord]:
-        rows = await self._database.rows("list_deliveries", dead, subscription_id, after, limit)
-        return [_read_delivery(row) for row in rows]
-
-    async def redrive_deliveries(
-        self, delivery_ids: Sequence[int] | None = None
-    ) -> tuple[int, list[Notice]]:
-        row = await self._database.row("redrive_deliveries", delivery_ids)
-        return row["redriven"], read_notices(row["notices"])
-
-    async def discard_deliveries(self, delivery_ids: Sequence[int] | None = None) -> int:
-        return int(await self._database.value("discard_deliveries", delivery_ids))
 
 
 def row_of(new: NewSubscription) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Workers, and the apps whose code they have."""
+"""Workers: sign them on, renew leases, remove silent ones, count tasks without a worker."""
 
 from __future__ import annotations
 
@@ -12,18 +12,7 @@ from holdfast.store.port import WORK_TOPIC
 from holdfast.store.postgres.database import Part, columns
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.stats import stats_arguments
-from holdfast.types import (
-    AppInfo,
-    CatalogueEntry,
-    DeclaredOptions,
-    Heartbeat,
-    Lease,
-    MinuteCounts,
-    Notice,
-    Release,
-    ThreadUse,
-    WorkerInfo,
-)
+from holdfast.types import Heartbeat, Lease, MinuteCounts, Notice, Release, ThreadUse, WorkerInfo
 from holdfast.types.work import SILENT_SECONDS
 
 # The first arguments of what signs a worker on.
@@ -31,8 +20,6 @@ _identity: Final = attrgetter(
     *("worker_id", "hostname", "pid", "queues", "handlers", "concurrency", "holdfast_version")
 )
 _read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes", "shard")
-
-_read_app = reader(AppInfo, "workflows")
 
 
 class PostgresWorkers(Part):
@@ -118,35 +105,6 @@ class PostgresWorkers(Part):
     ) -> tuple[int, int | None]:
         row = await self._database.row("next_due", worker_id, queues, handlers)
         return row["now"], row["next_due_at"]
-
-    async def sign_on_app(self, app: AppInfo, *, replaces: str | None = None) -> str | None:
-        row = await self._database.row(
-            "sign_on_app", app.app, app.workflows, (), app.origin, replaces
-        )
-        other: str | None = row["other"]
-        return other
-
-    async def list_apps(self) -> list[AppInfo]:
-        return [
-            _read_app(row, workflows=tuple(row["workflows"]))
-            for row in await self._database.rows("list_apps")
-        ]
-
-    async def apps_with(self, workflow: str) -> list[str]:
-        return list(await self._database.value("apps_with", workflow))
-
-    async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
-        columns = zip(*map(msgspec.structs.astuple, options), strict=True)
-        await self._database.row("declare_options", *(map(list, columns) if options else [[]] * 6))
-
-    async def declare_catalogue(self, entries: Sequence[CatalogueEntry]) -> None:
-        await self._database.row(
-            "declare_catalogue", *columns(entries, "name", "version", "input_schema", "about")
-        )
-
-    async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
-        found = await self._database.rows("read_catalogue", names)
-        return {row["name"]: CatalogueEntry(*row.values()) for row in found}
 
 
 def _details(leases: Sequence[Lease]) -> list[str | None] | None:

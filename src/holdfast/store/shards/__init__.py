@@ -1,8 +1,8 @@
 """Several databases as one store: each run lives in one of them.
 
 `homes` computes where a new run belongs, `places` knows where a run is, `members` holds the
-databases, and `silence` ends calls to one that does not answer. `router` says of each call of the
-port how it reaches them, and makes it; `store` has those that it cannot make alike.
+databases, and `silence` ends calls to one that does not answer. `routes` says of each call of the
+port how it reaches them, `router` makes the calls, and `store` has those that it cannot make alike.
 `forwarding` brings what one shard has for others to them. `changing` adds shards, to which
 `copying` brings what was set by hand, and closes them.
 """

@@ -159,7 +159,7 @@ class Lists(Routed):
     async def list_approvals(
         self, *, run_id: UUID | None = None, limit: int = 100
     ) -> list[Approval]:
-        """Return open approvals, the oldest first; see `ExternalStore.list_approvals`."""
+        """Return open approvals, the oldest first; see `ApprovalStore.list_approvals`."""
         found = await self._router.present("list_approvals", run_id=run_id, limit=limit)
         ordered = sorted(
             chain.from_iterable(found), key=lambda each: (each.requested_at, each.run_id, each.key)
@@ -202,7 +202,7 @@ class Lists(Routed):
         return merge_samples(await self._router.present("read_samples", **options))
 
     async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
-        """Return what code has said in any shard; see `WorkerStore.read_catalogue`."""
+        """Return what code has said in any shard; see `AppStore.read_catalogue`."""
         found: list[dict[str, CatalogueEntry]] = await self._router.present("read_catalogue", names)
         entries = chain.from_iterable(each.values() for each in found)
         return {each.name: each for each in sorted(entries, key=lambda each: each.version)}
@@ -221,11 +221,11 @@ class Lists(Routed):
         return counts
 
     async def list_alerts(self) -> list[AlertInfo]:
-        """Return each alert as it stands where it is worst; see `StatsStore.list_alerts`."""
+        """Return each alert as it stands where it is worst; see `AlertStore.list_alerts`."""
         return merge_alerts(await self._router.present("list_alerts"))
 
     async def list_start_keys(self, name: str, *, limit: int = 100) -> list[HeldKey]:
-        """Return held keys by rule; see `StartStore.list_start_keys`."""
+        """Return held keys by rule; see `StartRuleStore.list_start_keys`."""
         return merge_held_keys(
             await self._router.present("list_start_keys", name, limit=limit), limit
         )

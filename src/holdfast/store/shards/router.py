@@ -1,4 +1,4 @@
-"""How each call of the port reaches the shards, in tables, and the calls that they make."""
+"""Makes calls of the port as the tables of `routes` say."""
 
 from __future__ import annotations
 
@@ -9,66 +9,13 @@ from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.store.shards import routes
 from holdfast.store.shards.members import Members, gather, gather_parts
 from holdfast.store.shards.merging import unite
 from holdfast.store.shards.places import Places
 from holdfast.types import Delivered, Delivery, Notice
 
 T = TypeVar("T")
-
-HOME: Final = frozenset(
-    {
-        "ack_and_start", "ack_messages", "backfill_schedule", "cancel_backfills", "cancel_message",
-        "change_message", "check_hints", "create_queue", "create_schedule",
-        "delete_queue", "delete_schedule", "discard_deliveries", "extend_deliveries",
-        "get_message", "get_schedule", "list_buckets", "list_deliveries", "list_kept",
-        "list_messages", "list_queues", "list_schedules", "list_subscriptions", "message_failures",
-        "message_page", "next_delivery_at", "next_look", "pause_schedule", "publish",
-        "purge_messages", "queue_metrics", "receive_messages", "redrive_deliveries",
-        "redrive_messages", "resume_schedule", "return_messages", "send_messages",
-        "start_buffered", "subscribe", "trigger_schedule", "unsubscribe", "update_queue",
-        "update_schedule",
-    }
-)  # fmt: skip
-"""Calls about what has a name: shard 0 has it."""
-
-OF_RUN: Final = frozenset(
-    {
-        "decide_approval", "explain_limits", "failing_puts", "find_reply", "find_signal",
-        "fork_flow", "fork_run", "list_activities", "list_streams", "open_step_tasks", "read_log",
-        "receive_webhook", "retry_flow", "retry_plan", "set_attributes", "set_tags",
-        "shape_of_run", "start_wait",
-    }
-)  # fmt: skip
-"""Calls about one run, which comes first, or whose `run_id` the first argument has."""
-
-OF_RUNS: Final = frozenset({"flow_steps", "get_runs", "get_values", "newest_runs"})
-"""Calls that answer with a mapping of the runs that come first."""
-
-CHANGES: Final = frozenset(
-    {
-        "cancel_runs", "pause_runs", "reschedule_runs", "resume_runs", "signal_runs",
-        "terminate_runs",
-    }
-)  # fmt: skip
-"""Calls that change the runs that come first, and say what became of each, in order."""
-
-EVERYWHERE: Final = frozenset(
-    {
-        "declare_build", "declare_catalogue", "declare_options", "forget_archive", "forget_waits",
-    }
-)  # fmt: skip
-"""Calls that must reach all shards; the answer is that of shard 0."""
-
-FIRST: Final = frozenset({"find_run", "find_webhook"})
-"""Calls that one shard can answer: the first that does not answer with nothing."""
-
-UNITED: Final = frozenset(
-    {
-        "apps_with", "list_apps", "list_flows", "list_limits", "list_start_rules",
-    }
-)  # fmt: skip
-"""Calls about what all shards are told alike: each entry is given once, with sums of counts."""
 
 
 class ShardNotice(Notice, frozen=True, gc=False):
@@ -188,13 +135,13 @@ class Routed:
 
 
 MAKERS: Final[Mapping[frozenset[str], Callable[..., Awaitable[Any]]]] = {
-    HOME: Router.at_home,
-    OF_RUN: Router.of_run,
-    OF_RUNS: Router.of_runs,
-    CHANGES: Router.change,
-    EVERYWHERE: Router.everywhere,
-    UNITED: Router.united,
-    FIRST: Router.first,
+    routes.HOME: Router.at_home,
+    routes.OF_RUN: Router.of_run,
+    routes.OF_RUNS: Router.of_runs,
+    routes.CHANGES: Router.change,
+    routes.EVERYWHERE: Router.everywhere,
+    routes.UNITED: Router.united,
+    routes.FIRST: Router.first,
 }
 
 

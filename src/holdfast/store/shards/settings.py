@@ -60,7 +60,7 @@ class Settings(Routed):
     async def declare_start_rules(self, rules: Sequence[DeclaredRules]) -> None:
         """Record rules in the shards that answer: the workers of the others record them there.
 
-        See `StartStore.declare_start_rules`.
+        See `StartRuleStore.declare_start_rules`.
         """
         await self._router.present("declare_start_rules", rules)
 

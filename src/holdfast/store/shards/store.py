@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
-from holdfast.errors import ConfigurationError, DatabaseError, DatabaseUnavailable
+from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.objects import Objects
 from holdfast.store.port import Store
 from holdfast.store.port.run_lines import read_line
+from holdfast.store.shards.listening import Listening, Stop
 from holdfast.store.shards.lists import Lists
 from holdfast.store.shards.members import Members, answered, gather
 from holdfast.store.shards.places import Places
@@ -37,10 +38,6 @@ NO_OBJECTS: Final = (
     "an app with large payloads outside of the database cannot have several databases yet: leave "
     "one of the two out"
 )
-
-_PAUSE_SECONDS: Final = 1.0
-
-Stop = Callable[[], Awaitable[None]]
 
 
 class ShardedStore(Lists, Settings):
@@ -183,7 +180,7 @@ class ShardedStore(Lists, Settings):
     async def restore_run(self, lines: Sequence[str], *, retention_seconds: float) -> Restoring:
         """Make an ended run of its lines, in the shard that has one with its id, or would have.
 
-        See `RetentionStore.restore_run`.
+        See `ArchiveStore.restore_run`.
         """
         run = read_line(lines[0]).run if lines else None
         number = 0  # which refuses lines without a run
@@ -199,7 +196,7 @@ class ShardedStore(Lists, Settings):
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Return what makes a call as the tables of `router` say."""
+            """Return what makes a call as the tables of `routes` say."""
             if name.startswith("_"):
                 raise AttributeError(name)
             return self._router.find(name)
@@ -217,46 +214,3 @@ def shards_of(store: Store) -> Members | None:
 
 def _first(item: tuple[UUID, Any]) -> UUID:
     return item[0]
-
-
-class Listening:
-    """One topic, in all databases that are named."""
-
-    def __init__(self, members: Members, topic: str, callback: Callable[[str], None]) -> None:
-        self._members, self._topic, self._callback = members, topic, callback
-        self._stops: list[Stop] = []
-        self._trying: list[asyncio.Task[None]] = []
-
-    async def start(self) -> Stop:
-        """Listen where it is possible now, and elsewhere later; return what stops it."""
-        numbers = range(len(self._members.named))
-        heard = await asyncio.gather(*(self._listen(number) for number in numbers))
-        self._trying = [
-            asyncio.create_task(self._keep_trying(number))
-            for number, hears in zip(numbers, heard, strict=True)
-            if not hears
-        ]
-        return self.stop
-
-    async def stop(self) -> None:
-        for task in self._trying:
-            task.cancel()
-        if self._trying:
-            await asyncio.wait(self._trying)
-        stops, self._stops = self._stops, []
-        await asyncio.gather(*(stop() for stop in stops))
-
-    async def _listen(self, number: int) -> bool:
-        try:
-            stop = await self._members.call(number, "listen", self._topic, self._callback)
-        except DatabaseError:
-            return False
-        self._stops.append(stop)
-        return True
-
-    async def _keep_trying(self, number: int) -> None:
-        while True:
-            await asyncio.sleep(_PAUSE_SECONDS)
-            if await self._listen(number):
-                self._callback("")  # something may have been missed
-                return

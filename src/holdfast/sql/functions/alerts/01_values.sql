@@ -85,7 +85,7 @@ as $$
     ) as t
 $$;
 
--- Return what an alert sees now, see AlertInfo of holdfast/types/stats.py; null for nothing.
+-- Return what an alert sees now, see AlertInfo of holdfast/types/alerts.py; null for nothing.
 -- Locks nothing. Called by look_at_alerts.
 create or replace function holdfast._seen_of(
     p_alert holdfast.alerts, p_now timestamptz, p_silent_seconds float8

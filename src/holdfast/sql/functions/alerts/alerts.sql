@@ -155,7 +155,7 @@ returns boolean
 language sql stable parallel safe
 return p_look_at <= p_now or p_look_at > p_now + interval '1 minute';
 
--- Publish that an alert has begun or is over, see AlertEvent of holdfast/types/stats.py. Returns
+-- Publish that an alert has begun or is over, see AlertEvent of holdfast/types/alerts.py. Returns
 -- (topic, payload) notices. Locks: as publish. Called by look_at_alerts.
 create or replace function holdfast._publish_alert(
     p_alert holdfast.alerts, p_now timestamptz, p_active boolean, p_value float8

@@ -18,8 +18,9 @@ from holdfast.store.memory.flows.progress import Entry, Progress, StepEnd
 from holdfast.store.memory.flows.rows import Place, known_step, shape_of, step_row
 from holdfast.store.memory.flows.skips import skip_steps
 from holdfast.store.memory.rows import END
-from holdfast.store.memory.stats import count_ends, keep_ends
+from holdfast.store.memory.stats import count_ends
 from holdfast.store.memory.tables import Tables
+from holdfast.store.memory.traces import keep_ends
 from holdfast.types import Event
 
 
