@@ -10,11 +10,11 @@ from typing import Literal
 from zoneinfo import ZoneInfo
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretBytes, SecretStr, field_serializer
 
 from holdfast import App, Context
 from holdfast.codec import decoder, encode
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.runtime.code.approvals import form_fields
 from holdfast.testing import Environment
 
@@ -33,6 +33,23 @@ class Transfer(BaseModel):
 class Secret(BaseModel):
     name: str
     token: str = Field(default="", exclude=True)
+
+
+class Login(BaseModel):
+    name: str = "ann"
+    password: SecretStr | SecretBytes = SecretStr("")
+
+
+class Account(BaseModel):
+    logins: list[Login]
+
+
+class Plain(BaseModel):
+    password: SecretStr
+
+    @field_serializer("password")
+    def _reveal(self, value: SecretStr) -> str:
+        return value.get_secret_value()
 
 
 class Shape(BaseModel):
@@ -92,6 +109,26 @@ def test_a_value_that_would_be_lost_is_refused() -> None:
 
     with pytest.raises(InvalidInput, match="class of Shape"):
         either.encode_result(Shape(name="a"))
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        (Login(password=SecretStr("x")), "password of Login"),
+        ([Login(password=SecretBytes(b"x"))], "password of Login"),
+        ({"it": Account(logins=[Login(password=SecretStr("x"))])}, "logins of Account"),
+    ],
+)
+def test_a_secret_of_which_only_a_mask_would_be_stored_is_refused(
+    value: object, field: str
+) -> None:
+    with pytest.raises(PayloadError, match=f"{field} cannot be stored: .* field_serializer"):
+        encode(value)
+
+
+def test_secrets_that_are_empty_or_have_a_serializer_are_stored() -> None:
+    for value in (Login(name="**********"), Plain(password=SecretStr("x"))):
+        assert decoder(type(value))(encode(value)) == value
 
 
 def test_a_model_is_a_form() -> None:

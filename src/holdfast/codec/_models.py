@@ -32,6 +32,7 @@ _TEXTS: Final = (
     IPv6Network,
 )
 _SELDOM_IMPORTED: Final = {"fractions": "Fraction", "zoneinfo": "ZoneInfo"}
+_MASK: Final = b"**********"  # which pydantic writes in place of a secret
 
 
 @runtime_checkable
@@ -85,7 +86,9 @@ def lost_field(value: object, restored: object) -> str | None:
 def dump(value: object) -> object:
     """Turn a value that msgspec does not know into one that it knows. Raises TypeError."""
     if is_model_type(type(value)) and isinstance(value, Model):
-        return value.model_dump(mode="json", by_alias=True, round_trip=True)
+        plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
+        _check_secrets(value, plain)
+        return plain
     if is_text_type(type(value)):
         return str(value)
     if isinstance(value, Awaitable):
@@ -94,6 +97,22 @@ def dump(value: object) -> object:
     raise TypeError(
         f"objects of type {kind.__module__}.{kind.__qualname__} cannot be stored{not_data(kind)}"
     )
+
+
+def _check_secrets(value: Model, plain: object) -> None:
+    """Raise TypeError if a model has a secret that pydantic has written as a mask."""
+    if _MASK not in (text := msgspec.json.encode(plain)):
+        return
+    try:
+        restored = type(value).model_validate_json(text)
+    except ValueError:
+        restored = None
+    if lost := lost_field(value, restored):
+        raise TypeError(
+            f"the {lost} of {type(value).__name__} cannot be stored: pydantic writes a mask in "
+            "place of a secret; read the secret in the step that needs it, or declare how it is "
+            "written, with a field_serializer"
+        )
 
 
 def not_data(kind: type) -> str:
