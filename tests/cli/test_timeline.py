@@ -12,9 +12,11 @@ import pytest
 from rich.console import Console
 
 from holdfast import App, Context
+from holdfast.cli.render.flows import steps_table
 from holdfast.cli.render.timeline import timeline
+from holdfast.insight.flow_progress import StepProgress
 from holdfast.insight.folding import Fold, fold
-from holdfast.insight.spans import Span, Timeline, is_queued
+from holdfast.insight.spans import Attempt, Span, Timeline, is_queued
 from holdfast.insight.timeline import read_run_spans, read_spans, with_starts
 from holdfast.server.pages.strips import Bar, Scale, make_strips
 from holdfast.testing import Environment
@@ -135,6 +137,35 @@ def test_a_narrow_terminal_cuts_labels_and_notes_but_not_times() -> None:
     assert note not in line
 
 
+def test_only_the_newest_failed_attempts_of_a_span_have_lines() -> None:
+    attempts = tuple(Attempt(n, n, f"element {n}: no", n + 1) for n in range(300))
+    span = Span("step", "fetch", 0, 400, "done", failures=attempts)
+    for whole, lines in ((False, 12), (True, 301)):
+        output = StringIO()
+        Console(file=output, width=100).print(timeline([span], 0, 400, 400, whole=whole))
+        assert len(output.getvalue().splitlines()) == lines
+        assert "element 299: no" in output.getvalue()
+        assert ("290 attempts failed" in output.getvalue()) is not whole
+
+
+def test_a_long_reason_leaves_room_for_the_names_and_states_of_steps() -> None:
+    error = json.dumps({"kind": "x.Error", "message": "no connection to any of them " * 4})
+    step = StepProgress(
+        step="fetch_every_page",
+        kind="map",
+        deps=(),
+        state="failed",
+        tasks=3000,
+        error=error,
+    )
+    output = StringIO()
+    Console(file=output, width=100).print(steps_table([step], 0))
+    line = output.getvalue()
+    assert "fetch_every_page[] failed ░░░░░░░░░░ 0/3,000 " in line
+    assert "no connection" in line
+    assert len(line.splitlines()) == 1
+
+
 def test_a_long_key_keeps_its_end() -> None:
     key = "deliver/collect#2/support.tool.look_up_order.call-17"
     output = StringIO()
@@ -252,6 +283,13 @@ def test_a_long_timeline_has_one_line_for_similar_spans() -> None:
     assert "render x 499" in output.getvalue()
     assert "render#77" in output.getvalue()
     assert len(output.getvalue().splitlines()) == 4
+
+
+def test_workers_that_were_lost_with_many_elements_have_one_line() -> None:
+    lost = [Span("lost", f"worker of fetch:{n} lost", n, n, "failed", "w-1") for n in range(70)]
+    (folded,) = fold(lost)
+    assert isinstance(folded, Fold)
+    assert (folded.label, len(folded.spans)) == ("worker of fetch lost", 70)
 
 
 def test_a_short_timeline_is_whole() -> None:

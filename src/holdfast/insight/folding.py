@@ -14,7 +14,7 @@ MOST_SPANS = 60  # a timeline with more spans is folded
 _LEAST = 4  # fewer similar spans than this are not folded
 _FOLDED = ("step", "activity", "child", "entity", "timer", "signal", "sent", "value", "update")
 
-_number = re.compile(r"#\d+")
+_number = re.compile(r"[#:]\d+")
 
 
 class Fold(Struct, frozen=True):
@@ -32,7 +32,7 @@ class Fold(Struct, frozen=True):
 def fold(spans: Sequence[Span]) -> Iterator[Span | Fold]:
     """Yield the spans in order; similar ones become one Fold at the position of the first.
 
-    A span that failed or is still open is never folded.
+    A span that failed or is still open is never folded; workers that were lost are.
     """
     if len(spans) <= MOST_SPANS:
         yield from spans
@@ -50,6 +50,8 @@ def fold(spans: Sequence[Span]) -> Iterator[Span | Fold]:
 
 
 def _may_be_folded(span: Span) -> bool:
+    if span.kind == "lost":
+        return True
     return span.kind in _FOLDED and span.outcome in ("done", "noted") and not span.failures
 
 

@@ -14,6 +14,7 @@ from holdfast.values.moments import to_datetime
 if TYPE_CHECKING:
     from rich.console import Console, JustifyMethod
     from rich.table import Column, Table
+    from rich.text import Text
 
     from holdfast.types import JSON, Value
 
@@ -59,6 +60,16 @@ def whole(*names: str, justify: JustifyMethod = "left") -> list[Column]:
 def numbers(*names: str) -> list[Column]:
     """Return columns of numbers and times: they stand at the right, and are never wrapped."""
     return whole(*names, justify="right")
+
+
+def cut(text: str, style: str) -> Text:
+    """Return a styled text that is cut, not wrapped, if its column is too narrow.
+
+    rich narrows the columns that may wrap first, so leave out `no_wrap` of such a column.
+    """
+    from rich.text import Text
+
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
 
 
 # Values of others stand in a log. None may move the cursor of who reads it, or rename the window.

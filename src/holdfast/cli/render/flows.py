@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Final
 
-from holdfast.cli.render.console import plain
+from holdfast.cli.render.console import cut, plain
 from holdfast.codec import raw
 from holdfast.flows import rule_words, steps_by_depth
 from holdfast.insight.flow_progress import SKIPPED, StepProgress, StepState, graph_steps
@@ -49,8 +49,8 @@ def steps_table(steps: Sequence[StepProgress], now: int, *, most: int | None = N
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column(style="dim", no_wrap=True, overflow="ellipsis")
-    table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+    table.add_column()  # these two may become narrow, and are cut: see `cut`
+    table.add_column(ratio=1)
     left = _left_out(steps, most)
     for number, layer in enumerate(_layers(steps), 1):
         head = str(number)
@@ -125,8 +125,8 @@ def _row(step: StepProgress, now: int) -> tuple[str | Text, ...]:
         Text(_word(step), style),
         _bar(step, style) if step.tasks is not None else _progress(step),
         _took(step, now),
-        _sources(step),
-        Text(shorten(_note(step, now), _NOTE), "red" if has_error else "dim"),
+        cut(_sources(step), "dim"),
+        cut(shorten(_note(step, now), _NOTE), "red" if has_error else "dim"),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.cli.render.console import cut
 from holdfast.insight.folding import Fold, fold
 from holdfast.insight.spans import Span, is_queued, queue_text
 from holdfast.insight.wording import length, moment, several, shorten
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _BAR = 32
 _NOTE = 48
 _LABEL = 40
+_FAILURES = 10  # of the failed attempts of a span
 _TIMELESS = " "
 _WORK = ("step", "activity", "child")  # something works on them; the others only wait
 
@@ -75,14 +77,15 @@ def timeline(
 ) -> Table:
     """Draw spans on one scale, from the run's creation to its end or to now.
 
-    Unless `whole` is given, similar spans of a long timeline share one line.
+    Unless `whole` is given, similar spans of a long timeline share one line, and so do all but the
+    newest failed attempts of a span.
     """
     from rich.table import Table
 
     until = ended_at or max([now, *(span.ended_at or 0 for span in spans)])
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
     # On a narrow terminal, rich narrows the columns that may wrap: labels and notes. Their texts
-    # are cut instead of wrapped (see `_cut`).
+    # are cut instead of wrapped (see `cut`).
     table.add_column(justify="right", style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(max_width=_LABEL)
@@ -93,7 +96,7 @@ def timeline(
         if isinstance(each, Fold):
             table.add_row(*_folded_row(each, began_at, until))
             continue
-        for row in _rows(each, began_at, until):
+        for row in _rows(each, began_at, until, None if whole else _FAILURES):
             table.add_row(*row)
     return table
 
@@ -107,14 +110,16 @@ def _folded_row(fold: Fold, began_at: int, until: int) -> tuple[str | Text, ...]
     return (
         f"+{length(together.began_at - began_at)}",
         Text(sign, style),
-        _cut(_key_end(f"{fold.label} x {len(fold.spans):,}"), ""),
+        cut(_key_end(f"{fold.label} x {len(fold.spans):,}"), ""),
         _bar(together, began_at, until, style),
         length(ended_at - together.began_at),
-        _cut("each of them: --all", "dim"),
+        cut("each of them: --all", "dim"),
     )
 
 
-def _rows(span: Span, began_at: int, until: int) -> Iterator[tuple[str | Text, ...]]:
+def _rows(
+    span: Span, began_at: int, until: int, most: int | None
+) -> Iterator[tuple[str | Text, ...]]:
     from rich.text import Text
 
     sign, style = _SIGNS.get((span.kind, span.outcome), ("·", ""))
@@ -125,28 +130,25 @@ def _rows(span: Span, began_at: int, until: int) -> Iterator[tuple[str | Text, .
     yield (
         f"+{length(span.began_at - began_at)}",
         Text(sign, style),
-        _cut(_key_end(span.label), style if span.outcome in ("failed", "dropped") else ""),
+        cut(_key_end(span.label), style if span.outcome in ("failed", "dropped") else ""),
         _bar(span, began_at, until, style),
         lasted,
-        _cut(shorten(_note(span), _NOTE), "red" if span.outcome == "failed" else "dim"),
+        cut(shorten(_note(span), _NOTE), "red" if span.outcome == "failed" else "dim"),
     )
-    for failure in span.failures:
-        if failure.retry_at is not None:
-            yield (
-                f"+{length(failure.at - began_at)}",
-                "",
-                _cut(f"  attempt {failure.number} failed", "dim"),
-                "",
-                "",
-                _cut(shorten(failure.error, _NOTE), "yellow"),
-            )
-
-
-def _cut(text: str, style: str) -> Text:
-    """Return a styled text that is cut, not wrapped, if its column is too narrow."""
-    from rich.text import Text
-
-    return Text(text, style, no_wrap=True, overflow="ellipsis")
+    failed = [failure for failure in span.failures if failure.retry_at is not None]
+    left = 0 if most is None else max(0, len(failed) - most)
+    if left:
+        label, note = f"  {left:,} attempts failed", "each of them: --all"
+        yield f"+{length(failed[0].at - began_at)}", "", cut(label, "dim"), "", "", cut(note, "dim")
+    for failure in failed[left:]:
+        yield (
+            f"+{length(failure.at - began_at)}",
+            "",
+            cut(f"  attempt {failure.number} failed", "dim"),
+            "",
+            "",
+            cut(shorten(failure.error, _NOTE), "yellow"),
+        )
 
 
 def _key_end(label: str) -> str:
