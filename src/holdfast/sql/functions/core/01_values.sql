@@ -12,12 +12,16 @@ create or replace function holdfast._is_name(p_name text) returns boolean
 language sql immutable parallel safe
 return octet_length(p_name) <= 128 and p_name ~ '^[a-zA-Z0-9._-]+$';
 
+-- Return true if a text has the form of a workflow's name, with or without its app, of any length.
+create or replace function holdfast._is_like_workflow(p_name text) returns boolean
+language sql immutable parallel safe
+return p_name ~ '^([a-zA-Z0-9._-]+/)?[a-zA-Z0-9._-]+$';
+
 -- Return true if programs can have this name for a workflow, with or without its app.
 create or replace function holdfast._is_workflow(p_name text) returns boolean
 language sql immutable parallel safe
 return octet_length(p_name) <= 257 and octet_length(split_part(p_name, '/', 1)) <= 128
-    and octet_length(split_part(p_name, '/', 2)) <= 128
-    and p_name ~ '^([a-zA-Z0-9._-]+/)?[a-zA-Z0-9._-]+$';
+    and octet_length(split_part(p_name, '/', 2)) <= 128 and holdfast._is_like_workflow(p_name);
 
 -- Return true if an index can hold this key or id.
 create or replace function holdfast._is_id(p_id text) returns boolean

@@ -1,19 +1,19 @@
 -- Refuse values of runs to start. Each value is checked by a function of 01_values.sql.
 
--- Return true if a run to start has only these values, they are allowed, and its input is so short
--- and plain that it cannot be wrong. Called by start_one and start_flows.
+-- Return true if a run to start has only these values, they are allowed, and its name and input are
+-- so short and plain that they cannot be wrong. A null is allowed but for the id and the name.
+-- PostgreSQL prepares each part of this in each transaction of a start, so there are few.
+-- Called by start_one and start_flows.
 create or replace function holdfast._is_plain_start(
     p_run_id uuid, p_name text, p_input json, p_key text, p_queue text, p_priority int,
     p_retention float8, p_waiter text
 ) returns boolean
 language sql stable parallel safe
-return (p_run_id is not null and holdfast._is_workflow(p_name)
-    and (p_input is null or holdfast._is_plain(p_input))
-    and (p_key is null or holdfast._is_id(p_key))
-    and (p_queue is null or holdfast._is_name(p_queue))
-    and (p_priority is null or p_priority between 0 and 4)
-    and (p_retention is null or holdfast._is_seconds(p_retention))
-    and (p_waiter is null or holdfast._is_id(p_waiter))) is true;
+return (p_run_id is not null and p_name is not null
+    and octet_length(p_name) <= 128 and holdfast._is_like_workflow(p_name)
+    and holdfast._is_plain(p_input) and holdfast._is_id(p_key) and holdfast._is_name(p_queue)
+    and p_priority between 0 and 4 and holdfast._is_seconds(p_retention)
+    and holdfast._is_id(p_waiter)) is not false;
 
 -- Return true if runs to start have one name and one queue, and are plain as _is_plain_start says.
 -- Arrays are compared whole: to look at each run takes several times as long. Called by start_runs.

@@ -50,7 +50,9 @@ declare
     v_visible_at timestamptz := v_now;
     v_tags text[] := '{}';
     v_build text;
+    v_limited boolean;
     v_served boolean;
+    v_limit_keys text;
     v_notices text[];
 begin
     if num_nonnulls(p_version, p_start_at, p_delay, p_timeout, p_tags, p_headers) > 0
@@ -89,7 +91,9 @@ begin
     where p_rules is null and not exists (
         select from holdfast.start_rules s where s.name = p_name)
     on conflict do nothing
-    returning build into v_build;
+    returning build, exists (select from holdfast.limits),
+        exists (select from holdfast.workers w where p_queue = any (w.queues))
+    into v_build, v_limited, v_served;
     created := found;
     if not created then
         if p_rules is not null
@@ -134,18 +138,15 @@ begin
     if p_tags is not null then
         perform holdfast._add_attributes(array[run_id], array[run_id], array[p_tags]);
     end if;
+    if v_limited and v_visible_at <= v_now then
+        v_limit_keys := holdfast._limit_keys(
+            p_queue, p_name || '@' || coalesce(p_version, 1), '', 0, p_input);
+    end if;
     insert into holdfast.tasks (
         run_id, queue, handler, priority, visible_at, limited_at, limit_keys)
-    select run_id, p_queue, holdfast._turn_handler(p_name, coalesce(p_version, 1), v_build),
-        p_priority,
-        case when l.keys is null then v_visible_at else 'infinity' end,
-        case when l.keys is not null then v_visible_at end, l.keys
-    from (
-        select case when v_visible_at <= v_now and exists (select from holdfast.limits)
-            then holdfast._limit_keys(p_queue, p_name || '@' || coalesce(p_version, 1), '', 0,
-                p_input) end as keys
-    ) as l
-    returning exists (select from holdfast.workers w where p_queue = any (w.queues)) into v_served;
+    values (run_id, p_queue, holdfast._turn_handler(p_name, coalesce(p_version, 1), v_build),
+        p_priority, case when v_limit_keys is null then v_visible_at else 'infinity' end,
+        case when v_limit_keys is not null then v_visible_at end, v_limit_keys);
     if p_waiter is not null then  -- without a lock: nobody else sees the run yet
         insert into holdfast.waiters (run_id, topic) values (run_id, p_waiter);
     end if;
