@@ -14,6 +14,7 @@ from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
 from holdfast.errors import HoldfastError
+from holdfast.store.closing import to_the_end
 from holdfast.store.opening import make_store, opened_store
 from holdfast.store.port import Store
 from holdfast.tracing import worker_tracer
@@ -107,10 +108,18 @@ async def _working(
             later = asyncio.create_task(_start_later(worker, store, shard.number))
         yield
     finally:
-        if later is not None:
-            later.cancel()
-            await asyncio.wait({later})
+        await to_the_end(_stop(worker, store, grace, later), worker.end_grace)
+
+
+async def _stop(
+    worker: Worker, store: Store, grace: Duration, later: asyncio.Task[None] | None
+) -> None:
+    if later is not None:
+        later.cancel()
+        await asyncio.wait({later})
+    try:
         await worker.stop(grace)
+    finally:
         await store.close()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 import pytest
@@ -279,3 +279,104 @@ def test_the_answer_to_a_heartbeat_may_come_after_the_loop(
     closed.set()
     service.end()
     assert "heartbeat failed" not in caplog.text
+
+
+async def cancel_once(task: asyncio.Task[None]) -> None:
+    """Cancel a task that stops its worker, as the limit of `asyncio.wait_for` does."""
+    task.cancel()
+
+
+async def cancel_always(task: asyncio.Task[None]) -> None:
+    """Cancel it at each `await`, as a scope of anyio does."""
+    while not task.done():
+        task.cancel()
+        await asyncio.sleep(0)
+
+
+async def take_over(store: MemoryStore) -> object:
+    """Return the output of the run, which another worker of the same loop has to end."""
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    try:
+        async with Client(store=store) as client:
+            return await (await client.start(calls, "plain", key="one")).result(timeout=60)
+    finally:
+        await worker.stop(0)
+
+
+@pytest.mark.parametrize("cancel", [cancel_once, cancel_always])
+async def test_a_stop_that_is_cancelled_is_made_to_its_end(
+    cancel: Callable[[asyncio.Task[None]], Awaitable[None]],
+) -> None:
+    """The loop continues, and so would the heartbeat, which keeps the runs from all others."""
+    others, store = threading.enumerate(), OpenStore()
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    async with Client(store=store) as client:
+        await client.start(calls, "plain", key="one")
+        await asyncio.to_thread(effects.begun.wait, 60)
+    stopping = asyncio.create_task(worker.stop(60))
+    await asyncio.sleep(0)
+    await cancel(stopping)
+    await asyncio.wait([stopping])
+    assert stopping.cancelled()
+    left = {thread.name for thread in threading.enumerate() if thread not in others}
+    assert not left & {"holdfast watchdog", "holdfast heartbeat"}
+    assert await take_over(store) == 2
+
+
+async def test_a_second_stop_waits_for_the_first() -> None:
+    store = OpenStore()
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    async with Client(store=store) as client:
+        await client.start(calls, "plain", key="one")
+        await asyncio.to_thread(effects.begun.wait, 60)
+    stopping = asyncio.create_task(worker.stop(60))
+    await asyncio.sleep(0)
+    again = asyncio.create_task(worker.stop(0))
+    await asyncio.sleep(0.01)
+    assert not again.done()
+    worker.end_grace()
+    await again
+    assert stopping.done()
+
+
+async def test_work_is_given_back_if_all_tasks_are_cancelled_and_the_loop_goes_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store, others = OpenStore(), asyncio.all_tasks()
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    async with Client(store=store) as client:
+        await client.start(calls, "plain", key="one")
+        await asyncio.to_thread(effects.begun.wait, 60)
+    for task in asyncio.all_tasks() - others:
+        task.cancel()
+    assert await take_over(store) == 2
+    assert "was left with all its tasks cancelled" in caplog.text
+    await worker.stop()
+
+
+async def test_lifespans_are_cancelled_that_take_too_long_to_close_in_a_cancelled_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("holdfast.worker.resources._CLOSE_SECONDS", 0.0)
+    closing, own = asyncio.Event(), App("closes")
+
+    @own.lifespan
+    async def endless() -> AsyncGenerator[None]:
+        yield
+        closing.set()
+        await asyncio.Event().wait()
+
+    @own.workflow
+    async def unused(ctx: Context) -> None: ...
+
+    worker = Worker(own, store := OpenStore(), OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    stopping = asyncio.create_task(worker.stop(60))
+    await closing.wait()
+    stopping.cancel()
+    await asyncio.wait([stopping], timeout=60)
+    assert stopping.cancelled()

@@ -266,6 +266,7 @@ def test_a_busy_machine_does_not_lengthen_the_grace_period_of_a_stop() -> None:
         Ends(),
         end_heartbeat=lambda: None,
         executing=lambda: False,
+        is_left=lambda: False,
         grace_seconds=60,
     )
     dog._loop, dog._watched = loop, threading.get_ident()
@@ -301,6 +302,7 @@ def test_no_heartbeat_signs_a_worker_on_again_that_was_signed_off() -> None:
         Ends(),
         end_heartbeat=end_heartbeat,
         executing=lambda: False,
+        is_left=lambda: False,
         grace_seconds=60,
     )
     dog._loop, dog._watched = loop, threading.get_ident()

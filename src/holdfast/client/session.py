@@ -19,6 +19,7 @@ from holdfast.definitions.app import App
 from holdfast.definitions.caller import refuse_in_workflow
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, payload_store, with_payloads
+from holdfast.store.closing import to_the_end
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.store.receiver import Receiver
@@ -122,7 +123,7 @@ class Session:
         self._parts = None
         if self._opened is not None:
             opened, self._opened = self._opened, None
-            await opened.aclose()
+            await to_the_end(opened.aclose())
 
     def abandon(self) -> object:
         """Forget the connections, which are another process's; return them.

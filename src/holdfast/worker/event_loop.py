@@ -4,25 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
+import time
 
 
 class LoopEnd:
     """A task that waits while the worker lives: only the end of its loop cancels it.
 
-    `asyncio.run` cancels all tasks when its function is left.
+    `asyncio.run` cancels all tasks when its function is left. Other programs cancel them, and
+    continue with their loop.
     """
 
     def __init__(self) -> None:
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._cancelled_at = math.inf
 
     def start(self) -> None:
         """Notice it from now on."""
         self._task = asyncio.create_task(self._wait(), name="holdfast end of loop")
 
     async def _wait(self) -> None:  # so that it is known as a task of the worker
-        await self._stopped.wait()
+        try:
+            await self._stopped.wait()
+        except asyncio.CancelledError:
+            self._cancelled_at = time.monotonic()
+            raise
+
+    @property
+    def seconds(self) -> float:
+        """For how long all tasks have been cancelled; below 0 if they are not. For any thread."""
+        return time.monotonic() - self._cancelled_at
 
     def has_begun(self) -> bool:
         """Return True if the loop ends."""

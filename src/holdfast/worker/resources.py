@@ -6,13 +6,15 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Final
 
 from holdfast.codec import describe
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
 from holdfast.errors import ConfigurationError
 
 logger = logging.getLogger("holdfast.worker")
+
+_CLOSE_SECONDS: Final = 5.0  # for lifespans to close, once a stop has to end soon
 
 
 class Resources:
@@ -28,7 +30,7 @@ class Resources:
         """`own` are resources of the worker itself."""
         self.values: dict[Lifespan[Any], object] = dict(own)
         self._lifespans = lifespans
-        self._closing = asyncio.Event()
+        self._closing, self._grace_ended = asyncio.Event(), asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -50,9 +52,20 @@ class Resources:
     async def stop(self) -> None:
         """Close the lifespans. Idempotent."""
         task, self._task = self._task, None
-        if task is not None:
-            self._closing.set()
-            await asyncio.gather(task, return_exceptions=True)
+        if task is None:
+            return
+        self._closing.set()
+        grace_ended = asyncio.create_task(self._grace_ended.wait())
+        await asyncio.wait({task, grace_ended}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
+            task.cancel()
+        grace_ended.cancel()
+        await asyncio.gather(task, grace_ended, return_exceptions=True)
+
+    def end_grace(self) -> None:
+        """Let closing take a few seconds from now at the most: then it is cancelled."""
+        self._grace_ended.set()
 
     async def _hold(self, opened: asyncio.Future[None]) -> None:
         bind_lifespans(self.values)  # each may use those before it

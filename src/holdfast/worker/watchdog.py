@@ -10,9 +10,9 @@ other run continues, and no signal arrives. In this order the watchdog does the 
    after the grace period. A process that it may not end gets the grace period in any case.
 
 It also ends a process that was asked to stop and whose thread does not answer, and gives back what
-a worker holds whose event loop was closed. Time during which a debugger has stopped the thread, or
-the whole process was stopped, does not count: a process at a debugger's prompt ends only if it is
-asked to stop at once.
+a worker holds whose event loop was closed, or whose tasks were all cancelled. Time during which a
+debugger has stopped the thread, or the whole process was stopped, does not count: a process at a
+debugger's prompt ends only if it is asked to stop at once.
 """
 
 from __future__ import annotations
@@ -189,11 +189,15 @@ class Watchdog:
         *,
         end_heartbeat: Callable[[], None],
         executing: Callable[[], bool],
+        is_left: Callable[[], bool],
         grace_seconds: float,
     ) -> None:
-        """`executing` returns True while a step, an activity or a consumer runs."""
+        """`executing` returns True while a step, an activity or a consumer runs.
+
+        `is_left` returns True if all tasks of the loop were cancelled, and no stop has followed.
+        """
         self._worker_id, self._open_store, self._holder = worker_id, open_store, holder
-        self._end_heartbeat, self._executing = end_heartbeat, executing
+        self._end_heartbeat, self._executing, self._is_left = end_heartbeat, executing, is_left
         self._process, self._grace_seconds = process, grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -201,9 +205,7 @@ class Watchdog:
         self._stop = threading.Event()
         self._seen: tuple[int, int] | None = None  # a drain of a workflow loop, and its progress
         self._held = 0.0  # seconds since that progress
-        self._ends_at = (
-            0.0  # by the monotonic clock: then it gives back all, once a run is given up
-        )
+        self._ends_at = 0.0  # by the monotonic clock: once a run is given up, all is given back
         self._stage = 0  # 1: has warned, 2: has given up the run, 3: has given back all
         self._stop_within: float | None = None  # seconds; None: not asked to stop
         self._ends_within: float | None = None  # seconds; None: it may work until it is stopped
@@ -242,7 +244,7 @@ class Watchdog:
         assert self._loop is not None, "it was started"
         clock, probe = ThreadClock(self._watched), LoopProbe(self._loop)
         while not self._stop.wait(_TICK_SECONDS):
-            if self._loop.is_closed():
+            if self._loop.is_closed() or (self._stop_within is None and self._is_left()):
                 self._clear_up()
                 return
             try:
@@ -352,10 +354,12 @@ class Watchdog:
 
     def _clear_up(self) -> None:
         """Give back what the worker holds: nothing of it can end without the event loop."""
+        assert self._loop is not None, "it was started"
         logger.warning(
-            "the event loop of worker %s was closed before the worker had stopped. What it holds "
-            "is given back",
+            "the event loop of worker %s was %s before the worker had stopped. What it holds is "
+            "given back",
             self._worker_id,
+            "closed" if self._loop.is_closed() else "left with all its tasks cancelled",
         )
         self._end_heartbeat()  # also if the database cannot be reached now
         self._give_back(self._holder.give_up(), sign_off=True)

@@ -34,6 +34,7 @@ from holdfast.definitions.app import App
 from holdfast.definitions.entity_access import ACCESS, access_to
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, with_payloads
+from holdfast.store.closing import to_the_end
 from holdfast.store.port import (
     DELIVERIES_TOPIC,
     FORWARDS_TOPIC,
@@ -83,6 +84,7 @@ from holdfast.worker.watchdog import Process, Watchdog
 from holdfast.worker.workload import Workload
 
 _FLUSH_SECONDS = 2.0  # for the answers to calls in flight after the drain
+_LEFT_SECONDS = 1.0  # within this time a stop begins if all tasks of the loop are cancelled
 _CLOCK_SAMPLES = 3  # the first also prepares the query; the clock uses the best one
 
 
@@ -162,6 +164,7 @@ class Worker:
             self._claimer.leases_in_doubt = self._heartbeat.suspect
             self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
+        self._stopping: asyncio.Task[None] | None = None
 
     def _make_resources(self, app: App) -> Resources:
         """Return what steps are given: through it they reach what is in any shard."""
@@ -307,8 +310,17 @@ class Worker:
             process,
             end_heartbeat=heartbeat.end,
             executing=lambda: self.executing,
+            is_left=self._is_left,
             grace_seconds=self.options.grace_seconds,
         )
+
+    def _is_left(self) -> bool:
+        """Return True if all tasks of the loop were cancelled, too long ago for a stop to follow.
+
+        Safe from any thread.
+        """
+        waits = self.options.grace_seconds if self._launcher.book.busy else _LEFT_SECONDS
+        return self._launcher.loop_end.seconds > waits
 
     async def declare(self) -> None:
         """Write what the app's code declares into the open store, before the worker starts.
@@ -383,14 +395,20 @@ class Worker:
     async def stop(self, grace: Duration | None = None) -> None:
         """Drain: stop claiming, wait for running work for the grace period, release the rest.
 
-        Then the lifespans are closed. `end_grace` ends the grace period of a drain under way.
-        Idempotent.
+        Then the lifespans are closed. `end_grace` ends the grace period of a drain under way, and
+        so does a cancellation, which is raised when all is done. Idempotent.
         """
         grace_seconds = self.options.grace_seconds if grace is None else seconds(grace)
-        if not self._listening:
-            return
         listening, self._listening = self._listening, []
-        self.expect_stop(grace_seconds)
+        if listening:
+            self.expect_stop(grace_seconds)
+            self._stopping = asyncio.create_task(self._stop(listening, grace_seconds))
+        if self._stopping is not None:
+            await to_the_end(self._stopping, self.end_grace)
+
+    async def _stop(
+        self, listening: Sequence[Callable[[], Awaitable[None]]], grace_seconds: float
+    ) -> None:
         await self._claimer.stop()
         if self._launcher.loop_end.has_begun() and not self._launcher.book.busy:
             grace_seconds = 0.0  # nothing is left that could end in it
@@ -475,6 +493,7 @@ class Worker:
         self.expect_stop(0)
         self._workload.end_grace()
         self._consumers.end_grace()
+        self._resources.end_grace()
 
     def expect_stop(self, grace_seconds: float) -> None:
         """Announce that `stop` will be called. Safe in a signal handler and in any thread.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.database.schema import check_alone, check_schema
 from holdfast.database.scripts import DEFAULT_SCHEMA
+from holdfast.store.closing import to_the_end
 from holdfast.store.postgres.activities import PostgresActivities
 from holdfast.store.postgres.alerts import PostgresAlerts
 from holdfast.store.postgres.approvals import PostgresApprovals
@@ -158,6 +159,9 @@ class PostgresStore(PostgresParts):
 
     async def close(self) -> None:
         """Close every connection."""
+        await to_the_end(self._close())
+
+    async def _close(self) -> None:
         if self._following is not None:
             await self._following.close()
         await super().close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import time
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from holdfast.errors import DatabaseError
+from holdfast.store.closing import to_the_end
 from holdfast.types import HintUse
 
 if TYPE_CHECKING:
@@ -206,12 +206,7 @@ def is_lost(error: Exception) -> bool:
 async def close(redis: Redis | None) -> None:
     """Close a connection, also while cancelled: its client would forget to close the socket."""
     if redis is not None:
-        closing = asyncio.ensure_future(_close(redis))
-        try:
-            await asyncio.shield(closing)
-        except asyncio.CancelledError:
-            await asyncio.wait([closing])
-            raise
+        await to_the_end(_close(redis))
 
 
 async def _close(redis: Redis) -> None:

@@ -65,8 +65,10 @@ class RedisHintedStore(PostgresStore):
 
     async def close(self) -> None:
         """Close every connection."""
-        await self._sender.close()
-        await super().close()
+        try:
+            await self._sender.close()
+        finally:
+            await super().close()
 
     async def start_runs(self, runs: Sequence[NewRun]) -> tuple[list[StartedRun], list[Notice]]:
         started, notices = await super().start_runs(runs)
