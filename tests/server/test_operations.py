@@ -526,6 +526,9 @@ async def test_many_runs_are_changed(api: Api) -> None:
     signal = {"do": "signal", "name": "stop", "signal_id": "s-1", "dry_run": False}
     assert (await bulk(**signal))[-1][1] == {"matched": 1, "changed": 1, "unchanged": 0}
     assert (await bulk(**signal))[-1][1]["changed"] == 0
+    for empty in ({"workflow": []}, {"tag": []}, {"status": []}, {"attributes": {}}):
+        body = {"do": "cancel", "where": empty, "dry_run": False}
+        await api.ask("POST", "/v1/bulk", body, status=422)  # it would mean all runs
     wrong = await bulk(where={"workflow": ["a b"]}, dry_run=True)
     assert wrong[-1][0] == "problem"
     await api.ask("POST", "/v1/bulk", {"do": "signal", "where": {}, "dry_run": True}, status=422)

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.client.chains import newest_of_keys
 from holdfast.client.control import noted
 from holdfast.client.families import left_to_parents
-from holdfast.client.filters import RunFilters, run_filter
+from holdfast.client.filters import RunFilters, refuse_empty, run_filter
 from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.naming import RunRef
@@ -62,7 +62,9 @@ class BulkChange:
         dry_run: bool,
         progress: Callable[[BulkOutcome], None] | None,
     ) -> None:
-        self._session, self._where = session, where
+        self._session = session
+        self._where: RunFilters | Sequence[RunRef]
+        self._where = where if isinstance(where, dict) else list(where)
         self._dry_run, self._progress = dry_run, progress
         self._left_to_parents = 0
 
@@ -149,10 +151,7 @@ class BulkChange:
     ) -> BulkOutcome:
         with noting_reads() as notes:
             if isinstance(self._where, dict):
-                filters: RunFilters = {"limit": PAGE, **self._where}
-                if not filters.get("states"):
-                    filters["states"] = states
-                done = await self._change_pages(filters, change)
+                done = await self._change_pages(self._where, states, change)
             else:
                 done = await self._change_given(self._where, states, change)
         if self._dry_run:
@@ -167,9 +166,15 @@ class BulkChange:
         return done
 
     async def _change_pages(
-        self, filters: RunFilters, change: Callable[[Sequence[RunRecord]], Awaitable[int]]
+        self,
+        filters: RunFilters,
+        states: Sequence[State],
+        change: Callable[[Sequence[RunRecord]], Awaitable[int]],
     ) -> BulkOutcome:
-        page_filter = await run_filter(filters, self._session.names)
+        page_filter = await run_filter({"limit": PAGE, **filters}, self._session.names)
+        refuse_empty(filters, page_filter)
+        if not page_filter.states:
+            page_filter = msgspec.structs.replace(page_filter, states=tuple(states))
         done = BulkOutcome()
         while True:
             try:

@@ -94,6 +94,25 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
     )
 
 
+def refuse_empty(given: RunFilters, checked: RunFilter) -> None:
+    """Refuse a filter that was given and is empty: a change would be one of all runs.
+
+    Raises ConfigurationError.
+    """
+    for name, value in (
+        ("states", checked.states),
+        ("names", checked.names),
+        ("queues", checked.queues),
+        ("tags", checked.tags),
+        ("where", checked.attributes),
+    ):
+        if given.get(name) is not None and not value:
+            raise ConfigurationError(
+                f"the filter {name} is empty, so it would not restrict which runs are changed: "
+                "leave it out if that is meant"
+            )
+
+
 def _cursor(text: str | None) -> str | None:
     if text is None or _CURSOR.fullmatch(text):
         return text

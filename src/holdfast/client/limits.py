@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -76,7 +77,7 @@ class Limits(Group):
         ```
         """
         scope, name = await self._named(queue, workflow, activity)
-        kind: LimitKind = "units" if units and limit is Rate else _KINDS[limit]
+        kind = "units" if units and limit is Rate else _kind(limit)
         if scope == "activity" and key:
             key = (await self._known_paths(name)).get(key, key)
         remove = self._session.store.remove_limit
@@ -183,6 +184,14 @@ def _known_or_place(path: str, known: Mapping[str, str]) -> str:
 
 def _begins_with_place(path: str) -> bool:
     return path.partition(".")[2].partition(".")[0].isdecimal()
+
+
+def _kind(limit: Any) -> LimitKind:
+    for each, kind in _KINDS.items():
+        if each is limit:
+            return kind
+    names = ", ".join(each.__name__ for each in _KINDS)
+    raise InvalidInput(f"a limit is removed by its class, one of {names}; not {str(limit)[:100]!r}")
 
 
 _KINDS: dict[type[AnyLimit], LimitKind] = {

@@ -450,9 +450,10 @@ class Runs(Group):
     ) -> BulkOutcome:
         """Ask all runs of a filter to end; see `cancel`.
 
-        `where` has the filters of `list`; `{}` matches all runs. Without `states` in it, runs in
-        those states are changed in which the change has an effect. Runs may be given in its place,
-        as in `cancel_all([run_id, ("checkout", "order-7")])`: each leads to its newest run, as in
+        `where` has the filters of `list`; `{}` matches all runs, and a filter that is an empty list
+        is refused (ConfigurationError). Without `states` in it, runs in those states are changed in
+        which the change has an effect. Runs may be given in its place, as in
+        `cancel_all([run_id, ("checkout", "order-7")])`: each leads to its newest run, as in
         `cancel`. `progress` is called after each page of runs. A page is changed as a whole or not
         at all: the call may be interrupted and repeated, and changes nothing twice. The same holds
         for all these methods.

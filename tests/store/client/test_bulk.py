@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
@@ -109,6 +110,25 @@ async def test_a_dry_run_changes_nothing(client: Client) -> None:
         assert await act({}, dry_run=True) == BulkOutcome(5, 5, 0)
     assert await client.runs.signal_all({}, "go", dry_run=True) == BulkOutcome(5, 5, 0)
     assert await states(client) == {"queued"}
+
+
+@pytest.mark.parametrize("name", ["states", "names", "queues", "tags", "where"])
+async def test_a_filter_that_is_empty_does_not_mean_all_runs(client: Client, name: str) -> None:
+    """A program that has computed no names has not asked for a change of all runs."""
+    await client.start(tick)
+    empty: dict[str, Any] = {name: {} if name == "where" else []}
+    for where in (empty, {name: iter(())} if name != "where" else empty):
+        with pytest.raises(ConfigurationError, match=f"the filter {name} is empty"):
+            await client.runs.terminate_all(cast("RunFilters", where))
+    assert (await client.runs.list(**empty)).runs  # looking at all is not refused
+    assert await states(client) == {"queued"}
+    assert await client.runs.terminate_all({}) == BulkOutcome(1, 1, 0)
+
+
+async def test_runs_may_be_given_by_a_generator(client: Client) -> None:
+    handles = await client.start_many(tick, [None] * 3)
+    given = cast("list[UUID]", (each.run_id for each in handles))
+    assert await client.runs.cancel_all(given) == BulkOutcome(3, 3, 0)
 
 
 async def test_a_dry_run_counts_what_a_call_would_change(

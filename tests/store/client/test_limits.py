@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 import pytest
 
@@ -37,6 +38,9 @@ async def test_a_client_sets_lists_and_removes_limits(
     assert "workflow 'shop/order' runs 1 at once for each input.number" in found.message
     assert await client.limits.remove(Limit, workflow=order, key="input.number")
     assert not await client.limits.remove(Limit, workflow=order, key="input.number")
+    for wrong in ("concurrency", Limit(1)):
+        with pytest.raises(InvalidInput, match="one of Limit, Rate, Fairness, Ageing; not "):
+            await client.limits.remove(cast("type[Limit]", wrong), workflow=order)
     assert len(await finisher.claim()) == 1
 
 

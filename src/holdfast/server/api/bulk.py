@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Coroutine, Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 from uuid import UUID
 
 import msgspec
@@ -29,11 +29,11 @@ from holdfast.types import State
 class Where(Body, frozen=True):
     """Which runs; what is left out does not restrict. `{}` means all runs."""
 
-    status: tuple[State, ...] = ()
-    workflow: tuple[Name, ...] = ()
-    queue: tuple[Name, ...] = ()
-    tag: Annotated[tuple[Key, ...], Meta(max_length=20)] = ()
-    attributes: Attributes | None = None
+    status: Annotated[tuple[State, ...], Meta(min_length=1)] = ()
+    workflow: Annotated[tuple[Name, ...], Meta(min_length=1)] = ()
+    queue: Annotated[tuple[Name, ...], Meta(min_length=1)] = ()
+    tag: Annotated[tuple[Key, ...], Meta(min_length=1, max_length=20)] = ()
+    attributes: Annotated[Attributes, Meta(min_length=1)] | None = None
     build: Name | None = None
     key: Key | None = None
     parent: UUID | None = None
@@ -174,7 +174,7 @@ def _change(call: Call[Nothing, BulkBody], progress: Any) -> Coroutine[Any, Any,
 
 
 def _filters(where: Where) -> RunFilters:
-    return {
+    filters: RunFilters = {
         "states": where.status,
         "names": where.workflow,
         "queues": where.queue,
@@ -187,6 +187,8 @@ def _filters(where: Where) -> RunFilters:
         "until": where.until,
         "input_contains": where.input,
     }
+    given = {name: value for name, value in filters.items() if value not in (None, ())}
+    return cast("RunFilters", given)
 
 
 class Trouble(msgspec.Struct, frozen=True):
