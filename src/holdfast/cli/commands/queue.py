@@ -27,7 +27,6 @@ T = TypeVar("T")
 
 _HERE = "holdfast.cli.commands.queue"
 _WRITING = "holdfast.cli.commands.queue_write"
-_ONE = "holdfast.cli.commands.queue_message"
 _MOST = 10_000
 _PAGE = 500  # messages that are read at a time
 
@@ -40,15 +39,15 @@ _PAGE = 500  # messages that are read at a time
         "update": f"{_WRITING}:update",
         "list": f"{_HERE}:list_queues",
         "show": f"{_HERE}:show",
-        "why": f"{_ONE}:why",
+        "why": f"{_WRITING}:why",
         "send": f"{_HERE}:send",
         "receive": f"{_HERE}:receive",
-        "pop": f"{_ONE}:pop",
+        "pop": f"{_WRITING}:pop",
         "ack": f"{_HERE}:ack",
         "nack": f"{_HERE}:nack",
-        "message": f"{_ONE}:message",
-        "cancel": f"{_ONE}:cancel",
-        "change": f"{_ONE}:change",
+        "message": f"{_WRITING}:message",
+        "cancel": f"{_WRITING}:cancel",
+        "change": f"{_WRITING}:change",
         "dead": f"{_HERE}:dead",
         "redrive": f"{_WRITING}:redrive",
         "purge": f"{_WRITING}:purge",

@@ -1,4 +1,4 @@
-"""`holdfast queue create`, `update`, `redrive`, `purge` and `delete`."""
+"""`holdfast queue create`, `update` and `delete`; for its messages `pop`, `cancel`, `change`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.answers import Answer, answer, call
-from holdfast.cli.commands.queue import names_similar
+from holdfast.cli.answers import Answer, answer, call, current_settings
+from holdfast.cli.commands.queue import end_of_receive, names_similar
 from holdfast.cli.framework import command, option
-from holdfast.cli.inputs import confirm, duration
+from holdfast.cli.inputs import confirm, duration, future_moment, json_of, read_json
+from holdfast.cli.render.console import plain
+from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
+    from holdfast.insight.messages import MessageExplanation, QueueExplanation
+
 
 _yes_option = option("--yes", "Do not ask.")
 
@@ -144,3 +148,123 @@ def _ask(name: str, question: str) -> None:
 def _count(what: str, count: int, where: str, name: str) -> Answer:
     text = f"{what} {count} message{'' if count == 1 else 's'} {where} {name}"
     return Answer({what: count}, text)
+
+
+@command(
+    "message",
+    examples=("holdfast queue message parcels 17", "holdfast queue message parcels.dead 17 --json"),
+)
+@click.argument("name")
+@click.argument("message_id", metavar="ID", type=int)
+@names_similar
+async def message(link: Link, name: str, message_id: int) -> Answer:
+    """Show a message that waits or is in flight, whole, with the errors of its receives.
+
+    A dead letter is in the queue of the dead letters.
+    """
+    from holdfast.cli.render.queues import message_json, message_lines
+
+    found = await link.client.messages.get(name, message_id)
+    now = await link.store.now()
+    shown = message_json(found) | {"failures": [plain(each) for each in found.failures]}
+    return Answer(shown, lambda: click.echo("\n".join(message_lines(found, now))))
+
+
+@command("cancel", examples=("holdfast queue cancel parcels 17",))
+@click.argument("name")
+@click.argument("message_id", metavar="ID", type=int)
+@names_similar
+async def cancel(link: Link, name: str, message_id: int) -> Answer:
+    """Delete a message that waits. Exit code 1 if the queue does not have it, or it is in flight.
+
+    Its deduplication id stays known, so that a second send with it does nothing.
+    """
+    cancelled = await link.client.messages.cancel(name, message_id)
+    return _done("cancelled", cancelled, name, message_id)
+
+
+@command(
+    "change",
+    examples=(
+        """holdfast queue change parcels 17 --payload '{"id": 8}'""",
+        "holdfast queue change parcels 17 --delay 0s    due now",
+        "holdfast queue change alarms 17 --priority 0",
+    ),
+)
+@click.argument("name")
+@click.argument("message_id", metavar="ID", type=int)
+@option("--payload JSON", "The new payload: JSON, `@file`, or `-` for stdin.")
+@option("--delay TIME", "Due after TIME, from now.", type=duration)
+@option("--at MOMENT", "Due at MOMENT: 2030-01-31T12:00.", type=future_moment)
+@option("--priority", "0 is the most urgent.", type=click.IntRange(0, 4))
+def change(name: str, message_id: int, payload: str | None, **options: Any) -> None:
+    """Change a message that waits. Exit code 1 if the queue does not have it, or it is in flight.
+
+    The next receive has what was changed. How often it was received before still counts.
+    """
+    import msgspec
+
+    given = {each: value for each, value in options.items() if value is not None}
+    if payload is not None:
+        given["payload"] = msgspec.json.decode(read_json(payload, "payload"))
+    if not given:
+        raise click.UsageError("say what to change: --payload, --delay, --at or --priority")
+
+    @names_similar
+    async def work(link: Link, name: str) -> Answer:
+        changed = await link.client.messages.change(name, message_id, **given)
+        return _done("changed", changed, name, message_id)
+
+    answer(lambda link: work(link, name))
+
+
+@command("pop", examples=("holdfast queue pop parcels --limit 10 --json",))
+@click.argument("name")
+@option("--limit N", "At most N.", type=click.IntRange(1, 10_000), default=1, show_default=False)
+@option(
+    "--wait TIME", "Wait up to TIME for a message.", type=duration, default="0s", show_default=False
+)
+@option("--contains JSON", "Only messages that contain this.", callback=json_of("condition"))
+def pop(name: str, **options: Any) -> None:
+    """Receive messages and acknowledge them at once. Exit code 1 if there is none.
+
+    A message that is lost before this command has written it does not come again. Use
+    `holdfast queue receive --ack` to acknowledge messages once they are written.
+    """
+    from holdfast.cli.render.queues import write_received
+
+    @names_similar
+    async def work(link: Link, name: str) -> bool:
+        found = await link.client.queues.pop(name, **options)
+        write_received(found, current_settings().json, receipts=False)
+        return bool(found)
+
+    end_of_receive(call(lambda link: work(link, name)))
+
+
+def _done(what: str, done: bool, name: str, message_id: int) -> Answer:
+    text = f"message {message_id} of {name} is {what}"
+    missing = f"{name} has no message {message_id} that waits"
+    return Answer({what: done}, text if done else missing, ok=done)
+
+
+@command("why", examples=("holdfast queue why parcels", "holdfast queue why parcels 17"))
+@click.argument("name")
+@click.argument("message", required=False, type=click.IntRange(min=0))
+@names_similar
+async def why(link: Link, name: str, message: int | None) -> Answer:
+    """Say what the messages of a queue wait for, or the one with the id MESSAGE.
+
+    A pause, a moment, the end of a receive, an older message of the group, or a receive: and what
+    would move it. Ids are in `holdfast queue show`.
+    """
+    from holdfast.insight.messages import explain_message, explain_queue
+
+    found: QueueExplanation | MessageExplanation
+    if message is None:
+        found = await explain_queue(link.store, name)
+    else:
+        found = await explain_message(link.store, name, message)
+    lines = [f"{found.state.replace('_', ' ')}: {found.because}"]
+    lines += [f"  {with_database(detail)}" for detail in found.details]
+    return Answer(found, "\n".join(lines))

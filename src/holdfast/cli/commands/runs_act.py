@@ -1,8 +1,8 @@
-"""`holdfast runs cancel`, `terminate`, `pause`, `resume`, `retry` and `fork`."""
+"""`holdfast runs cancel`, `pause`, `retry`, `fork`, `set-tags`: commands that change runs."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID
 
 import click
@@ -11,7 +11,15 @@ from holdfast.cli.answers import Answer, answer
 from holdfast.cli.commands.bulk import Act, Change, ChangeAll, act, change_runs, run_options
 from holdfast.cli.finding import find_run
 from holdfast.cli.framework import command, option
-from holdfast.cli.inputs import app_option, filled, named_values, read_json
+from holdfast.cli.inputs import (
+    app_option,
+    attribute_values,
+    duration,
+    filled,
+    future_moment,
+    named_values,
+    read_json,
+)
 from holdfast.cli.render.console import decoded
 
 if TYPE_CHECKING:
@@ -222,3 +230,112 @@ def fork(
         return Answer(run_object(run), str(run.run_id))
 
     answer(work, app=app)
+
+
+@command(
+    "set-attributes",
+    examples=(
+        "holdfast runs set-attributes checkout/order-7 customer=acme seats=12",
+        "holdfast runs set-attributes 3f9a --remove trial",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.argument("attributes", metavar="[NAME=VALUE]...", nargs=-1)
+@option("--remove NAME...", "Remove this attribute; may be repeated.")
+def set_attributes(reference: str, attributes: tuple[str, ...], remove: tuple[str, ...]) -> None:
+    """Set attributes of a run, open or ended, by which lists find it.
+
+    VALUE is a number, true or false, and else a text; a number in double quotes is a text.
+    """
+    from holdfast.values.attributes import attribute_filters
+
+    changes = {**attribute_values(attributes), **dict.fromkeys(remove)}
+    if not changes:
+        raise click.UsageError("give NAME=VALUE, or --remove NAME")
+
+    async def work(link: Link) -> Answer:
+        run_id = (await find_run(link.client, reference)).run_id
+        found = await link.client.runs.set_attributes(run_id, changes)
+        text = ", ".join(attribute_filters(found)) or "no attributes"
+        return Answer({"run_id": run_id, "attributes": found}, f"run {run_id}: {text}")
+
+    answer(work)
+
+
+@command(
+    "set-tags",
+    examples=(
+        "holdfast runs set-tags checkout/order-7 --add reviewed --remove new",
+        "holdfast runs set-tags 3f9a mail urgent",
+    ),
+)
+@click.argument("reference", metavar="RUN")
+@click.argument("tags", metavar="[TAG]...", nargs=-1)
+@option("--add TAG...", "Add this tag; may be repeated.")
+@option("--remove TAG...", "Remove this tag; may be repeated.")
+def set_tags(
+    reference: str, tags: tuple[str, ...], add: tuple[str, ...], remove: tuple[str, ...]
+) -> None:
+    """Change the tags of a run, open or ended.
+
+    With TAGs it has these and no others; without, --add and --remove change those that it has.
+    """
+    if not (tags or add or remove):
+        raise click.UsageError("give tags, --add or --remove")
+
+    async def work(link: Link) -> Answer:
+        run_id = (await find_run(link.client, reference)).run_id
+        found = await link.client.runs.set_tags(run_id, tags or None, add=add, remove=remove)
+        text = f"run {run_id}: {', '.join(found) or 'no tags'}"
+        return Answer({"run_id": run_id, "tags": found}, text)
+
+    answer(work)
+
+
+@command(
+    "reschedule",
+    examples=(
+        "holdfast runs reschedule checkout/order-7 --to-queue slow",
+        "holdfast runs reschedule 3f9a --delay 2h --timeout 30m",
+        "holdfast runs reschedule --workflow report --state queued --start-at 2030-01-31T22:00Z",
+        "holdfast runs reschedule checkout/order-7 --no-deadline",
+    ),
+)
+@run_options
+@option(
+    "--to-queue NAME",
+    "Take the turns of the runs from this queue from now on.",
+    name="queue",
+    callback=filled,
+)
+@option("--delay TIME", "Let runs that have not begun begin after TIME.", type=duration)
+@option(
+    "--start-at MOMENT",
+    "Let runs that have not begun begin at MOMENT: 2030-01-31T12:00.",
+    type=future_moment,
+)
+@option("--deadline MOMENT", "End the runs at this moment.", type=future_moment)
+@option(
+    "--timeout TIME",
+    "End the runs after TIME, counted from now, or from the start that they wait for.",
+    type=duration,
+)
+@option("--no-deadline", "Take the deadlines of the runs away.")
+@option("--reason TEXT", "Why; recorded in the log.")
+def reschedule(reason: str | None, **chosen: Any) -> None:
+    """Change the queue, the start or the deadline of runs that have not ended.
+
+    Name the runs, or give filters. A run that a worker holds leaves its queue when it next
+    suspends. The start of a run can change until a worker has begun it, and its deadline moves
+    with it. Exit code 1 if a named run was so before, cannot be changed so, or has ended.
+    """
+    from holdfast.client.rescheduling import RescheduleOptions, read_change
+    from holdfast.errors import ConfigurationError
+
+    change = {name: chosen.pop(name) for name in RescheduleOptions.__annotations__}
+    try:
+        read_change(cast("RescheduleOptions", change))
+    except ConfigurationError as error:
+        raise click.UsageError(str(error)) from None
+    words = ("rescheduled", "rescheduled", "it was so before")
+    change_runs("reschedule", *words, chosen, reason=reason, **change)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _HERE = "holdfast.cli.commands.schedules"
 _WRITING = "holdfast.cli.commands.schedules_write"
-_BACKFILLS = "holdfast.cli.commands.backfills"
 
 # Those of `Overlap`; its module would make `--help` slower.
 OVERLAPS: Final = (
@@ -51,8 +50,8 @@ overlap_option = option(
         "pause": f"{_HERE}:pause",
         "resume": f"{_HERE}:resume",
         "trigger": f"{_HERE}:trigger",
-        "backfill": f"{_BACKFILLS}:backfill",
-        "cancel-backfills": f"{_BACKFILLS}:cancel_backfills",
+        "backfill": f"{_WRITING}:backfill",
+        "cancel-backfills": f"{_WRITING}:cancel_backfills",
         "delete": f"{_HERE}:delete",
     },
     examples=(
