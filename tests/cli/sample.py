@@ -53,6 +53,12 @@ def hold_thread(directory: str) -> None:
 
 
 @app.step
+async def hold_executor(directory: str) -> None:
+    """Hold a thread of the event loop's own."""
+    await asyncio.to_thread(hold_thread.fn, directory)
+
+
+@app.step
 async def utter(words: list[Any]) -> None:
     """Write words to a stream, and say so."""
     log.info("%d words", len(words), extra={"words": len(words)})
@@ -154,6 +160,11 @@ async def held(ctx: Context, directory: str) -> int:
 @app.workflow
 async def held_thread(ctx: Context, directory: str) -> None:
     await hold_thread(directory)
+
+
+@app.workflow
+async def held_executor(ctx: Context, directory: str) -> None:
+    await hold_executor(directory)
 
 
 @app.workflow

@@ -127,13 +127,14 @@ def test_a_second_signal_ends_the_grace_period(cli: CommandLine, tmp_path: Path)
     assert cli.state(run) == "queued"
 
 
+@pytest.mark.parametrize("workflow", ["held_thread", "held_executor"])
 def test_a_thread_that_does_not_end_does_not_delay_a_drained_worker(
-    cli: CommandLine, tmp_path: Path
+    cli: CommandLine, tmp_path: Path, workflow: str
 ) -> None:
     """Trap 26."""
     with running(tmp_path / "log", *worker(cli, "--grace", "0.1")) as process:
         process.await_text("ready")
-        run = cli.start("held_thread", json.dumps(str(tmp_path)))
+        run = cli.start(workflow, json.dumps(str(tmp_path)))
         await_held(tmp_path)
         process.send(signal.SIGTERM)
         assert process.ended() == exits.OK

@@ -311,3 +311,30 @@ def test_no_heartbeat_signs_a_worker_on_again_that_was_signed_off() -> None:
         dog._look(spent=0.25, passed=0.25, answers=False)
     loop.close()
     assert happened == ["end of heartbeats", "signed off", "end of the process"]
+
+
+def test_a_process_ends_whose_worker_was_not_stopped_when_its_loop_was_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its stop has failed, say: the thread of a step would hold the process."""
+    monkeypatch.setattr("holdfast.worker.watchdog._OTHER_SILENT_SECONDS", 0.0)
+    ended: list[bool] = []
+
+    class Ends(Process):
+        def end(self) -> None:
+            ended.append(True)
+
+    dog = Watchdog(
+        "failed",
+        MemoryStore,
+        HoldsNothing(),
+        Ends(),
+        end_heartbeat=lambda: None,
+        executing=lambda: False,
+        is_left=lambda: False,
+        grace_seconds=60,
+    )
+    dog._loop, dog._watched = asyncio.new_event_loop(), threading.get_ident()
+    dog._loop.close()
+    dog._main()
+    assert ended == [True]

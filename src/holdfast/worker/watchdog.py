@@ -362,7 +362,11 @@ class Watchdog:
             "closed" if self._loop.is_closed() else "left with all its tasks cancelled",
         )
         self._end_heartbeat()  # also if the database cannot be reached now
-        self._give_back(self._holder.give_up(), sign_off=True)
+        try:
+            self._give_back(self._holder.give_up(), sign_off=True)
+        finally:
+            if self._loop.is_closed() and not self._stop.wait(_OTHER_SILENT_SECONDS):
+                self._process.end()  # a thread of a step holds it
 
     def _abandon(self, why: str) -> None:
         logger.error(

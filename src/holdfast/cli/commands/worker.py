@@ -201,9 +201,10 @@ def _work(
     shard: int | None,
 ) -> int:
     from holdfast.cli.connecting import checked_database, find_database
+    from holdfast.cli.process.interpreter import leave_threads_behind
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.process.once import work_once
-    from holdfast.cli.process.worker import leave_threads_behind, serve
+    from holdfast.cli.process.worker import serve
 
     reference = AppReference.parse(app_reference)
     app = reference.load()

@@ -1,10 +1,24 @@
-"""What long-running commands choose: the event loop, and what the garbage collector skips."""
+"""What long-running commands choose: the event loop, its end, what the garbage collector skips."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Final
+
+from holdfast.worker.threads import STEP_THREADS
+
+_THREADS: Final = "asyncio"  # the prefix of the names of threads of `asyncio.to_thread`
+_LEFT: Final = (STEP_THREADS, f"{_THREADS}_")
+_IDLE_SECONDS: Final = 0.2  # for threads to end that have nothing to do
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -14,6 +28,38 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+@contextmanager
+def left_with_threads() -> Generator[asyncio.Runner]:
+    """Run an event loop that does not wait, when it ends, for what `asyncio.to_thread` still runs.
+
+    Call `leave_threads_behind` later.
+    """
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        loop, threads = runner.get_loop(), ThreadPoolExecutor(thread_name_prefix=_THREADS)
+        loop.set_default_executor(threads)
+        try:
+            yield runner
+        finally:
+            loop.set_default_executor(ThreadPoolExecutor(1))  # the runner waits for this one
+            threads.shutdown(wait=False, cancel_futures=True)
+
+
+def leave_threads_behind(code: int) -> None:
+    """End the process now if a thread of a step still runs: Python would wait for it.
+
+    The worker has drained: other workers have its runs, and the result of the thread is unused.
+    """
+    threads = [each for each in threading.enumerate() if each.name.startswith(_LEFT)]
+    until = time.monotonic() + _IDLE_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    if any(thread.is_alive() for thread in threads):
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def skip_what_exists() -> None:

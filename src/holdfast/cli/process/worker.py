@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
-import threading
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli import exits
-from holdfast.cli.process.interpreter import loop_factory, skip_what_exists
+from holdfast.cli.process.interpreter import left_with_threads, skip_what_exists
 from holdfast.cli.process.supervising import Starter, StopSignals, find_starter
 from holdfast.database.keeping import kept_running
 from holdfast.database.resolve import Database
@@ -21,7 +19,6 @@ from holdfast.store.opening import make_store
 from holdfast.tracing import worker_tracer
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, until_served
-from holdfast.worker.threads import STEP_THREADS
 from holdfast.worker.watchdog import Process
 
 if TYPE_CHECKING:
@@ -48,7 +45,7 @@ def serve(
     shown = None if metrics is None else _metrics_at(metrics)
     tracer = worker_tracer(app.name)
     skip_what_exists()
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    with left_with_threads() as runner:
         return runner.run(_serve(app, database, schema, options, origin, shown, tracer, shard))
 
 
@@ -61,18 +58,6 @@ def _metrics_at(address: str) -> tuple[WorkerMetrics, MetricsListener]:
     listener = MetricsListener(*parse_address(address), metrics.families)
     listener.start()
     return metrics, listener
-
-
-def leave_threads_behind(code: int) -> None:
-    """End the process now if the thread of a step still runs: Python would wait for it.
-
-    The worker has drained: other workers have its runs, and the result of the thread is unused.
-    """
-    if any(thread.name.startswith(STEP_THREADS) for thread in threading.enumerate()):
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 async def _serve(
