@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+from itertools import count
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
 from holdfast.cli import exits
+from holdfast.client import bulk
+from holdfast.errors import DatabaseUnavailable
+from holdfast.store.postgres import PostgresStore
 from holdfast.types import Finish
 from tests.cli.conftest import CommandLine
 from tests.cli.hand import Hand, activity, child
+
+TERMINATE = PostgresStore.terminate_runs
 
 
 def states(cli: CommandLine, *filters: str) -> list[str]:
@@ -38,6 +45,57 @@ def test_a_run_is_rescheduled(cli: CommandLine) -> None:
     assert "say what to change" in cli("runs", "reschedule", run, code=exits.USAGE).stderr
     both = ("--delay", "1h", "--start-at", "2h")
     assert "not both" in cli("runs", "reschedule", run, *both, code=exits.USAGE).stderr
+
+
+def fails_from(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Let the database be away from so many calls of `terminate_runs` on."""
+    calls = count(1)
+
+    async def call(self: Any, *args: Any, **options: Any) -> Any:
+        if next(calls) >= number:
+            raise DatabaseUnavailable("it is away")
+        return await TERMINATE(self, *args, **options)
+
+    monkeypatch.setattr(PostgresStore, "terminate_runs", call)
+
+
+def test_what_was_done_before_an_error_is_said(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of named runs which, of a filter how many: who repeats the command knows what it did."""
+    runs = [cli.start("double", str(number)) for number in range(3)]
+    fails_from(monkeypatch, 3)
+    failed = cli("runs", "terminate", *runs, code=exits.DATABASE)
+    assert failed.stderr.startswith(f"{runs[0]}: terminated\n{runs[1]}: terminated\n")
+    assert failed.stderr.count(runs[2]) == 0
+    monkeypatch.setattr(bulk, "PAGE", 1)
+    for number in range(2):
+        cli.start("double", str(number))
+    fails_from(monkeypatch, 2)
+    failed = cli("runs", "terminate", "--all", code=exits.DATABASE)
+    assert failed.stderr.startswith("1 run terminated; the same command does the rest\n")
+    failed = cli("runs", "terminate", "--all", code=exits.DATABASE)
+    assert "the same command" not in failed.stderr  # nothing was done
+    failed = cli("runs", "terminate", "--all", "--json", code=exits.DATABASE)
+    assert list(json.loads(failed.stderr)) == ["error"]
+
+
+def test_a_named_run_that_is_deleted_meanwhile_does_not_hide_the_others(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [cli.start("double", str(number)) for number in range(3)]
+
+    async def call(self: Any, run_ids: Any, **options: Any) -> Any:
+        gone = [uuid4() if str(run_id) == runs[1] else run_id for run_id in run_ids]
+        return await TERMINATE(self, gone, **options)
+
+    monkeypatch.setattr(PostgresStore, "terminate_runs", call)
+    said = cli("runs", "terminate", *runs, code=exits.FAILED).stdout.splitlines()
+    assert said == [
+        f"{runs[0]}: terminated",
+        f"{runs[1]}: it was deleted meanwhile",
+        f"{runs[2]}: terminated",
+    ]
 
 
 def test_all_runs_of_a_filter_are_changed(cli: CommandLine) -> None:

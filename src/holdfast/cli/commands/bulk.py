@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,11 +12,11 @@ from uuid import UUID
 
 import click
 
-from holdfast.cli.answers import Answer, answer, call
+from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.finding import find_parent, find_run
 from holdfast.cli.framework import option, together
 from holdfast.cli.inputs import filter_options, read_filters
-from holdfast.errors import ForkRefused, RescheduleRefused, RunEnded
+from holdfast.errors import ForkRefused, RescheduleRefused, RunEnded, RunNotFound
 from holdfast.insight.wording import several
 
 if TYPE_CHECKING:
@@ -113,11 +113,22 @@ async def _act_on_each(link: Link, what: Act, references: tuple[str, ...], dry_r
     """Find all runs before the first is changed, so that a wrong name changes none."""
     runs = [await find_run(link.client, each) for each in references]
     change = _foreseen if dry_run else _attempt
-    changes = {run.run_id: await change(what, link.client, run) for run in runs}
+    changes: dict[UUID, Change] = {}
+    try:
+        for run in runs:
+            changes[run.run_id] = await change(what, link.client, run)
+    except BaseException:
+        if not dry_run and not current_settings().json:
+            click.echo(_lines(changes), err=True, nl=bool(changes))
+        raise
     objects = [_object(run_id, change, dry_run) for run_id, change in changes.items()]
-    text = "\n".join(f"{run_id}: {change.text}" for run_id, change in changes.items())
+    text = _lines(changes)
     ok = dry_run or all(change.changed for change in changes.values())
     return Answer(objects, lambda: click.echo(text), ok=ok)
+
+
+def _lines(changes: Mapping[UUID, Change]) -> str:
+    return "\n".join(f"{run_id}: {change.text}" for run_id, change in changes.items())
 
 
 async def _foreseen(what: Act, client: Client, run: RunRecord) -> Change:
@@ -138,6 +149,8 @@ async def _attempt(what: Act, client: Client, run: RunRecord) -> Change:
         return Change(False, f"it has ended ({error.status}) and cannot be changed")
     except (ForkRefused, RescheduleRefused) as error:
         return Change(False, error.reason)
+    except RunNotFound:
+        return Change(False, "it was deleted meanwhile")
 
 
 def _object(run_id: UUID, change: Change, dry_run: bool) -> dict[str, object]:
@@ -159,9 +172,12 @@ async def _act_on_all(
     meant = await find_parent(link.client, where)
     try:
         return await what.every(link.client)(meant, dry_run=dry_run, progress=counter)
-    except asyncio.CancelledError:
+    except BaseException as error:
         counter.end()
-        if not dry_run:
+        was_stopped = isinstance(error, asyncio.CancelledError)
+        if not dry_run and (
+            was_stopped or (counter.outcome.changed and not current_settings().json)
+        ):
             done = several(counter.outcome.changed, "run")
             click.echo(f"{done} {what.verb}; the same command does the rest", err=True)
         raise
