@@ -273,3 +273,7 @@ def test_no_name_of_the_schema_is_quoted() -> None:
         found = re.findall(r"""[\w.]*\(?['"]holdfast\b(?:['"]|\.[\w.]*)""", statements(text))
         wrong = [each for each in found if not re.match(MAY_BE_QUOTED, each)]
         assert wrong == [], f"{name}: write them between dollars, $n$holdfast.…$n$"
+
+
+def test_the_digest_of_the_files_is_computed_once() -> None:
+    assert load_scripts().checksum is load_scripts().checksum

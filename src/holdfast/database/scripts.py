@@ -102,29 +102,32 @@ class FunctionFile(msgspec.Struct, frozen=True):
     text: str
 
 
-class Scripts(msgspec.Struct, frozen=True):
-    """All SQL files of one release, in the order in which they are applied."""
+class Scripts(msgspec.Struct, frozen=True, dict=True):
+    """All SQL files of one release, in the order in which they are applied.
+
+    What is made of a megabyte of text is kept: each store that is opened asks for it.
+    """
 
     migrations: tuple[Migration, ...]
     functions: tuple[FunctionFile, ...]
 
-    @property
+    @functools.cached_property
     def versions(self) -> frozenset[int]:
         """The numbers of the migrations."""
         return frozenset(migration.version for migration in self.migrations)
 
-    @property
+    @functools.cached_property
     def function_names(self) -> tuple[str, ...]:
         """The names of all functions that the repeatable files define, sorted."""
         names = {name for file in self.functions for name in _FUNCTION.findall(file.text)}
         return tuple(sorted(names))
 
-    @property
+    @functools.cached_property
     def names(self) -> frozenset[str]:
         """The names of all that the files make, and of all else that they name in the schema."""
         return named_by(self.migrations).union(self.function_names)
 
-    @property
+    @functools.cached_property
     def checksum(self) -> str | None:
         """A digest of the repeatable files, which changes with any of them; None without any."""
         if not self.functions:
