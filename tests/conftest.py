@@ -19,6 +19,7 @@ import threading
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import FrameType
 
 import pytest
 from _pytest.fixtures import reorder_items
@@ -33,10 +34,19 @@ from tests.sessions import end_loop
 from tests.shards.differences import leave_out
 from tests.valkey import valkey
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Where the tests run in the background of a shell; the programs that they start, and
-    # interrupt as a person would, must not inherit it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+def interrupted(number: int, frame: FrameType | None) -> None:
+    """Do what Python's own handler does.
+
+    Where that one is set, each `Runner.run` puts another in its place and takes it away, and what
+    the module `signal` does for that is a third of the whole call: several for each test.
+    """
+    signal.default_int_handler(number, frame)
+
+
+# Also where the tests run in the background of a shell, which lets them ignore it: the programs
+# that they start, and interrupt as a person would, must not inherit that.
+signal.signal(signal.SIGINT, interrupted)
 
 # Examples are the same ones each time, and none fails because the machine has other work to do.
 settings.register_profile(
