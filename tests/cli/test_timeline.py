@@ -151,12 +151,7 @@ def test_only_the_newest_failed_attempts_of_a_span_have_lines() -> None:
 def test_a_long_reason_leaves_room_for_the_names_and_states_of_steps() -> None:
     error = json.dumps({"kind": "x.Error", "message": "no connection to any of them " * 4})
     step = StepProgress(
-        step="fetch_every_page",
-        kind="map",
-        deps=(),
-        state="failed",
-        tasks=3000,
-        error=error,
+        step="fetch_every_page", kind="map", deps=(), state="failed", tasks=3000, error=error
     )
     output = StringIO()
     Console(file=output, width=100).print(steps_table([step], 0))
