@@ -43,7 +43,7 @@ Needs: TypeAlias = Level | Literal["open"]
 NAMES: Final = ("do", "scope", "name", "kind", "topic", "workflow", "key", "step")
 """Fields of a query, a body or a form that name what is changed."""
 
-_MOST: Final = 200  # characters of a name
+_LONGEST: Final = 200  # characters of a name
 
 logger = logging.getLogger("holdfast.server")
 
@@ -210,7 +210,7 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
     """
-    shown = text if len(text) <= _MOST else text[:_MOST] + "…"
+    shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown
     )
