@@ -10,6 +10,7 @@ With HOLDFAST_TEST_REDIS=1 all tests use Redis, too: one server a session.
 from __future__ import annotations
 
 import compileall
+import fcntl
 import gc
 import os
 import random
@@ -250,6 +251,14 @@ def server_homes(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pa
 def homes(server_homes: Path) -> Homes:
     """Makes data homes for tests whose server is their own, which they may kill."""
     return Homes(server_homes / "kept")
+
+
+@pytest.fixture
+def mypy_cache(server_homes: Path) -> Iterator[str]:
+    """What mypy has read of the package and of all that it uses, for one test at a time."""
+    with (server_homes / "mypy.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield str(server_homes / "mypy")
 
 
 @pytest.fixture(scope="session")

@@ -59,12 +59,11 @@ def test_a_project_is_clean(kind: str) -> None:
     assert 'App("travel")' in (folder / "workflows.py").read_text()
 
 
-def test_the_projects_have_types() -> None:
-    cache = str(Path("cache").resolve())
+def test_the_projects_have_types(mypy_cache: str) -> None:
     for kind in STARTERS.keys() - {"django"}:  # whose models have types only with a plugin
         folder = made(kind, f"some_{kind}")
         code = sorted(path.name for path in folder.glob("*.py"))
-        check("mypy", "--strict", "--cache-dir", cache, *code, cwd=folder)
+        check("mypy", "--strict", "--cache-dir", mypy_cache, *code, cwd=folder)
 
 
 @pytest.mark.parametrize("kind", STARTERS)
