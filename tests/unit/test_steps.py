@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -325,3 +326,16 @@ def test_a_step_is_given_no_context() -> None:
 
         @shop.step
         async def attempt(context: StepContext) -> None: ...
+
+
+def test_a_cell_of_a_notebook_that_runs_again_says_what_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = App("shop")
+
+    async def send() -> None: ...
+
+    app.step(send)
+    monkeypatch.setattr(sys, "ps1", "In : ", raising=False)
+    with pytest.raises(ConfigurationError, match="in a notebook, run all cells again"):
+        app.step(send)

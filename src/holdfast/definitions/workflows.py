@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any, ClassVar, Never, TypeAlias, TypeVar, cast, overload
@@ -279,9 +280,10 @@ class Registry:
         """
         self._refuse_in_workflow(step)
         if step.name in self.steps:
-            raise ConfigurationError(
-                f"step {step.name} is defined twice in app {self.name}: a log could not tell "
-                "them apart; give the new one another name, with name=…"
+            raise _twice(
+                f"step {step.name}",
+                self.name,
+                "a log could not tell them apart; give the new one another name, with name=…",
             )
         self.steps.add(step.name)
         self.aliases.update(step.aliases)
@@ -296,10 +298,7 @@ class Registry:
         """Add an activity. Raises ConfigurationError for a name that is defined already."""
         self._refuse_in_workflow(activity)
         if activity.name in self.activities:
-            raise ConfigurationError(
-                f"activity {activity.name} is defined twice in app {self.name}: "
-                "give the new one another name"
-            )
+            raise _twice(f"activity {activity.name}", self.name, "give the new one another name")
         self.activities[activity.name] = activity
 
     def add_schedule(self, schedule: Schedule) -> Schedule:
@@ -321,9 +320,10 @@ class Registry:
     ) -> None:
         self._refuse_in_workflow(new)
         if (new.name, new.version) in known:
-            raise ConfigurationError(
-                f"{new.kind} {new.name}@{new.version} is defined twice in app {self.name}: "
-                "give the new one another version or name"
+            raise _twice(
+                f"{new.kind} {new.name}@{new.version}",
+                self.name,
+                "give the new one another version or name",
             )
         if any(new.name == name for name, _ in others):
             raise ConfigurationError(
@@ -386,3 +386,10 @@ def declared_rules(registry: Registry) -> list[DeclaredRules]:
     """Return the rules for starts of each workflow and flow, of the highest version."""
     newest = newest_definitions(registry)
     return [DeclaredRules(each.full_name, each.version, each.rules) for each in newest]
+
+
+def _twice(what: str, app: str, remedy: str) -> ConfigurationError:
+    """Return the error for what is defined again, as by a cell of a notebook that runs again."""
+    again = "; in a notebook, run all cells again, from that with App(…) on"
+    remedy += again if hasattr(sys, "ps1") else ""  # set where code is typed
+    return ConfigurationError(f"{what} is defined twice in app {app}: {remedy}")
