@@ -19,6 +19,7 @@ from holdfast.store.opening import make_store, opened_store
 from holdfast.store.port import Store
 from holdfast.tracing import worker_tracer
 from holdfast.values.durations import Duration
+from holdfast.values.waits import require_asyncio
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, is_served, until_served
 
@@ -52,6 +53,7 @@ async def local(
 
     Raises what `Client.open` raises if the database cannot be used.
     """
+    require_asyncio()
     found = await asyncio.to_thread(
         resolve_database,
         database,

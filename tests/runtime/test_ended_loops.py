@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -380,3 +381,27 @@ async def test_lifespans_are_cancelled_that_take_too_long_to_close_in_a_cancelle
     stopping.cancel()
     await asyncio.wait([stopping], timeout=60)
     assert stopping.cancelled()
+
+
+async def test_heartbeats_are_quiet_in_the_debug_mode_of_asyncio(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their thread waits without its event loop, on purpose."""
+    monkeypatch.setenv("PYTHONASYNCIODEBUG", "1")
+    beats, store = threading.Semaphore(0), OpenStore()
+    monkeypatch.setattr(store, "close", closed := AsyncMock())
+    service = HeartbeatService(
+        lambda: store,
+        info(),
+        Nobody(),
+        EngineClock(),
+        look_at_threads=lambda: beats.release(),
+        interval_seconds=0.15,  # a tenth of a second is worth a warning in debug mode
+        lease_seconds=30,
+    )
+    await service.start()
+    for _ in range(2):
+        await asyncio.to_thread(beats.acquire)
+    await service.stop()
+    assert closed.called
+    assert "Executing" not in caplog.text

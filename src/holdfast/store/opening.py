@@ -15,6 +15,7 @@ from holdfast.errors import SchemaMissing, SchemaOutdated
 from holdfast.store.port import Store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres.database import QUERY_SECONDS
+from holdfast.values.waits import require_asyncio
 
 STAND_IN: Final[ContextVar[Callable[[], Store] | None]] = ContextVar(
     "holdfast_stand_in", default=None
@@ -86,6 +87,7 @@ async def resolved_store(
     if (stand_in := STAND_IN.get()) is not None:
         yield stand_in()
         return
+    require_asyncio()
     # Starting the embedded server takes a moment; another program may be starting it already.
     database = await asyncio.to_thread(resolve_database, url, connecting=connecting)
     with database:

@@ -30,6 +30,7 @@ from holdfast.types import ANY_END, Published, RunFilter, RunRecord
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime
 from holdfast.values.patterns import pattern_of
+from holdfast.values.waits import require_asyncio
 from holdfast.worker import WorkerOptions
 
 __all__ = ["Environment"]
@@ -118,6 +119,7 @@ class Environment:
         return self.workers[0]
 
     async def __aenter__(self) -> Self:
+        require_asyncio()
         self._watchdog.start()
         for worker in self.workers:
             await worker.start()

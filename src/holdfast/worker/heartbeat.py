@@ -133,7 +133,8 @@ class HeartbeatService:
         self._suspicious_until = time.monotonic() + self._lease_seconds
 
     def _main(self) -> None:
-        with asyncio.Runner() as runner:
+        # Debug mode would warn of each beat that its event loop was blocked.
+        with asyncio.Runner(debug=False) as runner:
             runner.run(self._beat_until_stopped())
 
     async def _beat_until_stopped(self) -> None:
