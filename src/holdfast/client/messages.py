@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -30,6 +30,9 @@ from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import check_queue_name
 from holdfast.values.texts import check_headers, check_id
+
+_PURGED_AT_ONCE: Final = 10_000
+_MOVED_AT_ONCE: Final = 1000
 
 
 class Outgoing(Value, frozen=True):
@@ -205,19 +208,29 @@ async def create_queue(session: Session, settings: QueueSettings) -> bool:
 
 async def purge_messages(session: Session, queue: str) -> int:
     """Delete all messages that wait in a queue. Return how many."""
-    total, call = 0, partial(session.store.purge_messages, check_queue_name(queue))
-    while count := await persist(call):
-        total += count
-    return total
+    name, limit = check_queue_name(queue), _PURGED_AT_ONCE
+    purge = partial(session.store.purge_messages, name, limit=limit)
+    return await _until_fewer(limit, lambda: persist(purge))
 
 
 async def redrive_messages(session: Session, queue: str, ids: list[int] | None) -> int:
     """Move dead letters back to their queue, all or these. Return how many."""
-    name = check_queue_name(queue)
-    total, call = 0, partial(session.store.redrive_messages, name, message_ids=ids)
-    while count := await session.change(call):
+    name, limit = check_queue_name(queue), _MOVED_AT_ONCE
+    move = partial(session.store.redrive_messages, name, limit=limit, message_ids=ids)
+    return await _until_fewer(limit, lambda: session.change(move))
+
+
+async def _until_fewer(limit: int, call: Callable[[], Awaitable[int]]) -> int:
+    """Repeat a call until it has found fewer than its limit; return how many there were in all.
+
+    Not until there is none: meanwhile others send messages, and what was moved may fail again.
+    """
+    total = 0
+    while True:
+        count = await call()
         total += count
-    return total
+        if count < limit:
+            return total
 
 
 async def extend_messages(session: Session, messages: Messages, visibility: Duration) -> list[bool]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any
 
 import asyncpg
 import pytest
 
-from holdfast.client import Client, Message, Outgoing
+from holdfast.client import Client, Message, Outgoing, messages
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, UnknownQueue
 from holdfast.insight.queues import check_queues
 from holdfast.payloads import Zlib
@@ -245,3 +246,61 @@ async def test_what_cannot_be_the_id_of_a_message_is_refused(client: Client, wro
     with pytest.raises(InvalidInput, match="id"):
         await client.messages.change("parcels", wrong, payload=2)
     assert len(await client.queues.messages("parcels")) == 1
+
+
+async def test_a_redrive_ends_while_what_it_moves_fails_again(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not moved again: a redrive ended only when consumers were slower than it."""
+    await client.queues.create("parcels", max_receives=1)
+    sent = await client.queues.send_many("parcels", [Outgoing(number) for number in range(7)])
+
+    async def fail() -> None:
+        received = await client.queues.receive("parcels", 10)
+        await client.queues.nack(received)
+
+    await fail()
+    redrive, calls = type(store).redrive_messages, count(1)
+
+    async def move(self: Any, queue: str, **options: Any) -> Any:
+        assert next(calls) < 4, "it does not end"
+        moved = await redrive(self, queue, **options)
+        await fail()
+        return moved
+
+    monkeypatch.setattr(type(store), "redrive_messages", move)
+    assert await client.queues.redrive("parcels") == 7
+    [counted] = await client.queues.metrics("parcels")
+    assert (counted.due, counted.dead) == (0, 7)
+    assert await client.queues.redrive("parcels", sent[:2]) == 2
+
+
+async def test_a_redrive_and_a_purge_take_as_many_portions_as_there_are(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(messages, "_MOVED_AT_ONCE", 3)
+    monkeypatch.setattr(messages, "_PURGED_AT_ONCE", 3)
+    await client.queues.create("parcels", max_receives=1)
+    for number_of in (6, 7):
+        await client.queues.send_many("parcels", [Outgoing(number) for number in range(number_of)])
+        await client.queues.nack(await client.queues.receive("parcels", 10))
+        assert await client.queues.redrive("parcels") == number_of
+        assert await client.queues.purge("parcels") == number_of
+
+
+async def test_a_purge_ends_while_others_send(
+    client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.queues.create("parcels")
+    await client.queues.send("parcels", 1)
+    purge, calls = type(store).purge_messages, count(1)
+
+    async def delete(self: Any, queue: str, **options: Any) -> Any:
+        assert next(calls) < 4, "it does not end"
+        deleted = await purge(self, queue, **options)
+        await client.queues.send("parcels", 2)
+        return deleted
+
+    monkeypatch.setattr(type(store), "purge_messages", delete)
+    assert await client.queues.purge("parcels") == 1
+    assert (await client.queues.metrics("parcels"))[0].due == 1

@@ -114,7 +114,7 @@ class MessageStore(Protocol):
 
     @readable
     async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
-        """Delete waiting messages; return how many. Call it again until it returns 0."""
+        """Delete waiting messages; return how many. If it returns `limit`, there may be more."""
         ...
 
     @readable
@@ -123,7 +123,7 @@ class MessageStore(Protocol):
     ) -> tuple[int, list[Notice]]:
         """Move dead letters back to their queue, all or these; return how many.
 
-        Call it again until it returns 0.
+        If it returns `limit`, there may be more.
         """
         ...
 

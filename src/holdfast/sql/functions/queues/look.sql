@@ -134,7 +134,8 @@ $$;
 -- Move up to p_limit dead letters back to the queue that they come from: due at once, as if never
 -- received, without the header `holdfast-receives`; in a FIFO queue before what is newer of the
 -- group. With p_message_ids only these. Dead letters in flight stay. Returns how many: call it
--- again until it returns 0. Refuses an unknown queue (HFQ01), and one without dead letters (22023).
+-- again if it returns p_limit. Refuses an unknown queue (HFQ01), and one without dead letters
+-- (22023).
 -- Locks: the messages, skipping what others hold. Called by users and clients.
 create or replace function holdfast.redrive_messages(
     p_queue text, p_limit int default 1000, p_message_ids bigint[] default null

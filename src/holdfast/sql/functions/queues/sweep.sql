@@ -125,7 +125,7 @@ begin
 end $$;
 
 -- Delete up to p_limit waiting messages of a queue; what is in flight stays. Returns how many: call
--- it again until it returns 0. Refuses an unknown queue (HFQ01).
+-- it again if it returns p_limit. Refuses an unknown queue (HFQ01).
 -- Locks: the messages, skipping what others hold. Called by users and clients.
 create or replace function holdfast.purge_messages(p_queue text, p_limit int default 10000)
 returns int
