@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
+import gc
 import logging
 import random
 import secrets
@@ -14,7 +15,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import date, datetime
 from random import choice
 from typing import Any
@@ -481,6 +482,90 @@ async def test_a_step_that_is_not_awaited_is_found_with_its_line(code: Any) -> N
     assert "test_checking.py:" in found
     while kept_calls:
         kept_calls.pop().close()
+
+
+async def _helper(ctx: Context | None = None) -> None: ...
+
+
+async def paused(ctx: Context) -> None:
+    asyncio.sleep(60)
+
+
+async def approved(ctx: Context) -> None:
+    asked = ctx.request_approval("Pay?")
+    if asked:
+        await ctx.sleep(1)
+
+
+async def signalled(ctx: Context) -> None:
+    ctx.wait_for_signal("paid")
+    await asyncio.sleep(1)
+
+
+async def helped(ctx: Context) -> None:
+    _helper()
+
+
+async def helped_with_a_context(ctx: Context) -> None:
+    helping = [_helper(ctx)]
+    await asyncio.sleep(len(helping))
+
+
+@pytest.mark.parametrize(
+    ("code", "called"),
+    [
+        (paused, "sleep"),
+        (approved, "ctx.request_approval"),
+        (signalled, "ctx.wait_for_signal"),
+        (helped, "_helper"),
+        (helped_with_a_context, "_helper"),
+    ],
+)
+async def test_any_call_that_is_not_awaited_is_found(
+    code: Callable[[Context], Coroutine[object, None, None]], called: str
+) -> None:
+    app = App("shop")
+    workflow = app.workflow(code)
+    async with Environment(app) as env:
+        with pytest.raises(AssertionError, match=f"calls {called} and does not await it"):
+            await env.run(workflow)
+
+
+async def test_python_warns_at_the_line_of_a_step_that_forgets_an_await() -> None:
+    app = App("shop")
+
+    @app.step
+    async def charge() -> None:
+        _helper()
+
+    @app.workflow
+    async def code(ctx: Context) -> None:
+        await charge()
+
+    async with Environment(app) as env:
+        with pytest.warns(RuntimeWarning, match="'_helper' was never awaited") as warned:
+            await env.run(code)
+    assert warned[0].filename == __file__
+
+
+async def test_calls_of_closed_runs_are_not_said_to_be_forgotten(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    app = App("shop")
+
+    @app.workflow
+    async def code(ctx: Context) -> None:
+        waits = [ctx.wait_for_signal("a"), _helper(ctx)]
+        await asyncio.sleep(60)
+        await asyncio.gather(*waits)
+
+    async with Environment(app) as env:
+        handle = await env.client.start(code)
+        await env.advance(30)
+        await handle.signal("a")
+        await env.result(handle)
+    gc.collect()
+    assert not recwarn.list
 
 
 async def test_an_error_of_code_that_forgot_an_await_comes_with_a_warning(

@@ -97,7 +97,7 @@ class Watch:
     """Reports calls in workflow code that it must not make, with their line."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+        self.tell = tell
         self._made: weakref.WeakSet[object] = weakref.WeakSet()  # locks and such of this code
 
     def begin(self) -> bool:
@@ -149,7 +149,7 @@ class Watch:
             caller = caller.f_back  # generated code, for example the __init__ of a dataclass
         if is_user_code(caller.f_code.co_filename):
             instead = _INSTEAD.get(name.partition(".")[0])
-            self._tell(
+            self.tell(
                 f"{describe(caller)} calls {name} in a workflow: a replay gets another value; "
                 + (f"use {instead}, or do it in a step" if instead else "do it in a step")
             )
@@ -158,7 +158,7 @@ class Watch:
         caller = _user_frame(frame)
         if caller is not None:
             instead = "use asyncio.sleep()" if what == "time.sleep()" else "do it in a step"
-            self._tell(
+            self.tell(
                 f"{describe(caller)} blocks on {what} in a workflow: it holds the worker and all "
                 f"its other runs meanwhile; {instead}"
             )
@@ -167,7 +167,7 @@ class Watch:
         used = frame.f_locals["self"]
         caller = None if used in self._made else _user_frame(frame)
         if caller is not None:
-            self._tell(
+            self.tell(
                 f"{describe(caller)} uses an asyncio.{type(used).__name__} in a workflow that "
                 "this run has not made: a replay and other runs, each with a loop of its own, "
                 "find it in another state; make it inside the workflow, or share it in steps only"

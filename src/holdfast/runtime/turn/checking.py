@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import dis
 import functools
 import inspect
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from types import FrameType
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import field
@@ -16,11 +19,12 @@ from holdfast.definitions.workflows import Workflow
 from holdfast.errors import DeterminismError
 from holdfast.events import ATTRIBUTES_SET, CALL_COMMANDS, VALUE_RECORDED, VALUE_SET
 from holdfast.runtime.code.instance import Instance
-from holdfast.runtime.code.run import RunInfo
+from holdfast.runtime.code.run import ContextPart, RunInfo
 from holdfast.runtime.code.steps import Call, Steps
 from holdfast.runtime.log.virtual_log import VirtualLog, in_delivery_order
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.runtime.loop.user_code import (
+    is_user_code,
     line_of_call,
     line_of_error,
     line_of_waiting,
@@ -34,11 +38,12 @@ from holdfast.types import Event
 Check: TypeAlias = Literal["no", "warn", "refuse"]
 
 _WRITTEN: Final = CALL_COMMANDS | {ATTRIBUTES_SET, VALUE_RECORDED, VALUE_SET}
+_POP: Final = dis.opmap["POP_TOP"]
 _PERFORM: Final = Steps._perform.__code__  # pyright: ignore[reportPrivateUsage]
 
 
 def watch(instance: Instance, *, refuse: bool) -> None:
-    """Look for calls that a run's code must not make, and for steps that it does not await.
+    """Look for calls that a run's code must not make, and for those that it does not await.
 
     With `refuse` such a call makes the run stuck, otherwise it is a warning.
     """
@@ -143,8 +148,24 @@ def _call_of(coro: Any) -> Call:
     return call
 
 
-def _unawaited(what: str) -> str:
-    return f"{what} and does not await it: the step never runs; write `await` before the call"
+def _unawaited(what: str, called: str = "the step") -> str:
+    return f"{what} and does not await it: {called} never runs; write `await` before the call"
+
+
+def _loop_of(coro: Any, frame: FrameType | None) -> WorkflowLoop | None:
+    """Return the loop of the run whose code has dropped a coroutine; None if none is known.
+
+    The coroutine is given the run's context, or workflow code drops it in the statement that made
+    it: what is collected later may be of another run. `frame` is that of the function that calls.
+    """
+    for given in coro.cr_frame.f_locals.values():
+        if isinstance(given, ContextPart):
+            return given._run.loop  # pyright: ignore[reportPrivateUsage]
+    loop, caller = asyncio.events._get_running_loop(), frame and frame.f_back
+    if not isinstance(loop, WorkflowLoop) or caller is None:
+        return None
+    is_statement = caller.f_code.co_code[caller.f_lasti] == _POP
+    return loop if is_statement and is_user_code(caller.f_code.co_filename) else None
 
 
 @functools.cache
@@ -154,8 +175,18 @@ def _watch_coroutines() -> None:
 
     def warn(coro: Any) -> None:
         steps = coro.cr_frame.f_locals.get("self") if coro.cr_code is _PERFORM else None
+        loop = None if isinstance(steps, WatchedSteps) else _loop_of(coro, inspect.currentframe())
         if isinstance(steps, WatchedSteps):
             steps.dropped(coro)
+        elif loop is not None and loop.watch is not None:
+            if not loop.closing:
+                of_context = isinstance(coro.cr_frame.f_locals.get("self"), ContextPart)
+                name = f"ctx.{coro.__name__}" if of_context else coro.__name__
+                loop.watch.tell(_unawaited(f"{running_line() or 'its code'} calls {name}", "it"))
+        elif coro.cr_origin is None:
+            # As `original` does, but at the line of its caller: it would name this one.
+            text = f"coroutine {coro.__qualname__!r} was never awaited"
+            warnings.warn(text, RuntimeWarning, stacklevel=2, source=coro)
         else:
             original(coro)
 
