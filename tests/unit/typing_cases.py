@@ -187,6 +187,9 @@ async def with_client(client: Client, run_id: UUID) -> None:
     assert_type(await client.run(plain), int)
     assert_type(await client.result(run_id, plain), int)
     assert_type(await client.result(run_id), object)
+    assert_type(await client.result((plain, "key"), timeout=1), int)
+    assert_type(client.handle((plain, "key")), RunHandle[int])
+    assert_type(client.handle(("plain", "key")), RunHandle[object])
     assert_type(await client.update(run_id, "add", type=int), int)
     assert_type(await client.signal(run_id, "go"), bool)
     assert_type(await client.runs.list(states="failed"), RunPage)
@@ -212,6 +215,7 @@ def with_sync_client(client: SyncClient, run_id: UUID) -> None:
         assert_type(each, StreamItem[JSON] | Restarted)
     assert_type(client.start(plain).result(), int)
     assert_type(client.result(run_id, checkout), list[str])
+    assert_type(client.handle((checkout, "key")).result(), list[str])
     assert_type(list(client.runs.iterate()), list[Run])
     assert_type(client.runs.fork(run_id, index=1), SyncRunHandle[object])
 

@@ -311,24 +311,31 @@ class Client:
     # One run
 
     @overload
+    def handle(self, run: tuple[Startable[Never, Out], str]) -> RunHandle[Out]: ...
+    @overload
     def handle(self, run: RunRef, workflow: Startable[Never, Out]) -> RunHandle[Out]: ...
     @overload
     def handle(self, run: RunRef, workflow: None = None) -> RunHandle[object]: ...
     def handle(self, run: RunRef, workflow: AnyStartable | None = None) -> RunHandle[object]:
         """Return a handle of a run, without asking the database whether it exists.
 
-        With its workflow, or an app that has it, the result comes back as the declared type. If
-        the workflow is given by its name alone, its app is looked up when the handle is used.
-        Raises InvalidInput for a text that is not an id.
+        With its workflow, here or with the key, or an app that has it, the result comes back as
+        the declared type. If the workflow is given by its name alone, its app is looked up when
+        the handle is used. Raises InvalidInput for a text that is not an id.
 
         ```python
-        handle = client.handle(("checkout", "order-7"), checkout)
+        handle = client.handle((checkout, "order-7"))
         ```
         """
+        workflow = workflow or given_workflow(run)
         app = self._session.app
         meant = reference(run, workflow, None if app is None else app.name)
         return RunHandle(self._session, meant, workflow=workflow)
 
+    @overload
+    async def result(
+        self, run: tuple[Startable[Never, Out], str], *, timeout: Duration | None = None
+    ) -> Out: ...
     @overload
     async def result(
         self, run: RunRef, workflow: Startable[Never, Out], *, timeout: Duration | None = None
@@ -349,7 +356,7 @@ class Client:
         print(await client.result(run_id, checkout, timeout="1m"))
         ```
         """
-        return await self.handle(run, workflow or given_workflow(run)).result(timeout)
+        return await self.handle(run, workflow).result(timeout)
 
     async def signal(
         self, run: RunRef, name: str, payload: object = None, signal_id: str | None = None

@@ -189,6 +189,8 @@ class SyncClient(SyncBase, of=Client):
         return self._call(self._target.run, workflow, *args, input=input, **options)
 
     @overload
+    def handle(self, run: tuple[Startable[Never, Out], str]) -> SyncRunHandle[Out]: ...
+    @overload
     def handle(self, run: RunRef, workflow: Startable[Never, Out]) -> SyncRunHandle[Out]: ...
     @overload
     def handle(self, run: RunRef, workflow: None = None) -> SyncRunHandle[object]: ...
@@ -196,6 +198,10 @@ class SyncClient(SyncBase, of=Client):
         """Return a handle of a run, without asking the database whether it exists."""
         return SyncRunHandle(self._portal, self._target.handle(*args, **options))
 
+    @overload
+    def result(
+        self, run: tuple[Startable[Never, Out], str], *, timeout: Duration | None = None
+    ) -> Out: ...
     @overload
     def result(
         self, run: RunRef, workflow: Startable[Never, Out], *, timeout: Duration | None = None

@@ -383,6 +383,7 @@ async def test_the_client_returns_the_result_of_a_run_that_is_named(
     assert await client.result(handle.run_id) == {"number": 7, "paid": True}
     assert await client.result(handle.run_id, order) == Receipt(7, paid=True)
     assert await client.result((order, "order-7"), timeout=0) == Receipt(7, paid=True)
+    assert await client.handle((order, "order-7")).result() == Receipt(7, paid=True)
     with pytest.raises(RunNotFound):
         await client.result(uuid4(), timeout=0)
     failing = await client.start(tick)
