@@ -432,6 +432,33 @@ async def test_a_form_takes_dates_moments_and_decimals(
 
 
 @pytest.mark.parametrize(
+    "values",
+    [
+        Due(Decimal("12.50"), date(2030, 1, 2), NOON),
+        DueModel(amount=Decimal("12.50"), day=date(2030, 1, 2), at=NOON),
+        Terms(5.5, 2, None, "loyalty", Colour.BLUE),
+        Line("a", None, Colour.BLUE),
+    ],
+    ids=lambda values: type(values).__name__,
+)
+async def test_a_decision_takes_a_value_of_the_forms_type(values: object) -> None:
+    asking = App("asking")
+
+    @asking.workflow
+    async def pay(ctx: Context) -> bool:
+        return (await ctx.request_approval("Pay?", form=type(values))).values == values
+
+    async with Environment(asking) as env:
+        run = await env.client.start(pay)
+        await env.wait_until_idle()
+        for wrong in (5, ["a"], "amount"):
+            with pytest.raises(InvalidInput, match="by name, or a value of its type, not"):
+                await env.client.approvals.decide(run.run_id, "approve", True, values=wrong)
+        await env.client.approvals.decide(run.run_id, "approve", True, values=values)
+        assert await env.result(run)
+
+
+@pytest.mark.parametrize(
     ("given", "told"),
     [
         (FormField("f", "text", required=True, format="date"), "a date, such as 2030-12-31"),

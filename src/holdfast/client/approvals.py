@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import cast
 from uuid import UUID, uuid4
 
 import msgspec
@@ -67,14 +68,14 @@ class Approvals(Group):
         *,
         by: str | None = None,
         feedback: str | None = None,
-        values: Mapping[str, object] | None = None,
+        values: object = None,
         decision_id: str | None = None,
     ) -> bool:
         """Approve or refuse what a run asks for; `list` gives the keys of open approvals.
 
         The first decision counts: another one raises ApprovalDecided, which names the first.
         Returns False if this very decision, by its `decision_id`, was taken before. `values` are
-        those of the approval's form, by name.
+        those of the approval's form, by name or as a value of the form's type.
 
         Raises InvalidInput for values that do not fit the form, ApprovalNotFound, RunNotFound, and
         ApprovalClosed if the run no longer waits for it.
@@ -96,7 +97,20 @@ class Approvals(Group):
             by=None if by is None else check_text("name", by),
             feedback=None if feedback is None else check_text("feedback", feedback),
         )
-        return await _decide(self._session, decision, values)
+        return await _decide(self._session, decision, _by_name(values))
+
+
+def _by_name(values: object) -> Mapping[str, object] | None:
+    """Return the values of a form by name. Raises InvalidInput for what has no names."""
+    if values is None or isinstance(values, Mapping):
+        return cast("Mapping[str, object] | None", values)
+    as_dict: Callable[[], object] | None = getattr(values, "_asdict", None)  # of a named tuple
+    given: object = msgspec.json.decode(encode(values if as_dict is None else as_dict()))
+    if isinstance(given, dict):
+        return cast("dict[str, object]", given)
+    raise InvalidInput(
+        f"values are those of the form by name, or a value of its type, not {values!r}"
+    )
 
 
 async def _decide(
