@@ -363,7 +363,7 @@ async def test_a_task_that_sends_nothing_is_waited_for_a_while(
 
 
 async def test_a_forgotten_await_is_guessed(env: Environment) -> None:
-    with pytest.raises(RunFailed, match=r"output of forgetful: .* is an await missing"):
+    with pytest.raises(RunFailed, match=r"output of forgetful: .* an await is missing"):
         await env.run(forgetful)
 
 

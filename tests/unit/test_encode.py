@@ -125,7 +125,7 @@ class Missed:
         (Item(price=1j), r"\$\.price: objects of type builtins\.complex cannot"),  # type: ignore[arg-type]
         ({"a": {(1, 2): 3}}, r"\$\.a: "),
         (math.nan, "^the value: JSON has no NaN"),
-        ([Missed()], r"\$\[0\]: what is to be awaited cannot be stored: is an await missing"),
+        ([Missed()], r"\$\[0\]: what is to be awaited cannot be stored: an await is missing"),
     ],
 )
 def test_what_cannot_be_stored_is_refused_by_its_place(

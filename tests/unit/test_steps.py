@@ -273,9 +273,27 @@ def test_what_cannot_be_a_step_is_refused(fn: Any) -> None:
         app.step(name="bad")(fn)
 
 
+def test_a_decorator_of_methods_stands_above_that_of_a_step() -> None:
+    for decorator in (staticmethod, classmethod):
+        with pytest.raises(
+            ConfigurationError, match=f"write @{decorator.__name__} above .* a step"
+        ):
+            app.step(decorator(double.fn))
+
+
+async def test_an_object_that_is_called_with_await_may_be_a_step() -> None:
+    class Doubles:
+        async def __call__(self, number: int) -> int:
+            return 2 * number
+
+    step = App("objects").step(Doubles(), name="double")
+    assert step.is_async
+    assert await step(3) == 6
+
+
 def test_names_and_timeouts_are_checked() -> None:
     """B1."""
-    with pytest.raises(InvalidName):
+    with pytest.raises(ConfigurationError, match="give the step one with name="):
         app.step(lambda: None)
     with pytest.raises(InvalidName):
         double.with_options(name="a b")

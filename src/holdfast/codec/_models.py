@@ -92,7 +92,10 @@ def dump(value: object) -> object:
     if is_text_type(type(value)):
         return str(value)
     if isinstance(value, Awaitable):
-        raise TypeError("what is to be awaited cannot be stored: is an await missing?")
+        raise TypeError(
+            "what is to be awaited cannot be stored: an await is missing, or an async function has "
+            "a decorator whose own function is not async"
+        )
     kind = type(value)
     raise TypeError(
         f"objects of type {kind.__module__}.{kind.__qualname__} cannot be stored{not_data(kind)}"

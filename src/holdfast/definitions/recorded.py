@@ -85,10 +85,17 @@ class Recorded(Generic[P, R_co]):
 
         Raises ConfigurationError for a function that cannot be recorded, naming what to change.
         """
+        if (kind := type(fn)) in (staticmethod, classmethod):
+            raise ConfigurationError(
+                f"write @{kind.__name__} above the decorator that makes {fn.__name__} a "
+                f"{self.kind}, not below it"
+            )
         functools.update_wrapper(self, fn)
         self.fn: Callable[..., Any] = fn
         self.name = self._check_name(fn, name)
-        self.is_async = inspect.iscoroutinefunction(fn)
+        self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(
+            getattr(fn, "__call__", None)  # noqa: B004 - of an object whose class has it
+        )
         self.retry = check_retry(retry, self)
         self.timeout_seconds = limit_seconds(timeout, str(self), self.timeout_option)
         if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
@@ -179,7 +186,7 @@ class Recorded(Generic[P, R_co]):
 
     def _check_name(self, fn: object, name: str | None) -> str:
         found = name if name is not None else getattr(fn, "__name__", None)
-        if found is None:
+        if found is None or found == "<lambda>":
             raise ConfigurationError(
                 f"{fn!r} has no name of its own: give the {self.kind} one with name=…"
             )

@@ -340,7 +340,8 @@ class Registry:
 def _input_parameter(fn: Callable[..., object], name: str) -> inspect.Parameter | None:
     """Return the parameter for the input; refuse a function with other parameters."""
     if not inspect.iscoroutinefunction(fn):
-        raise ConfigurationError(f"workflow {name} must be an async function")
+        way_out = ", without yield" if inspect.isasyncgenfunction(fn) else ""
+        raise ConfigurationError(f"workflow {name} must be an async function{way_out}")
     parameters = list(read_signature(fn).parameters.values())
     if parameters and parameters[0].name in ("self", "cls"):
         raise ConfigurationError(
