@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from ipaddress import IPv4Address
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 from zoneinfo import ZoneInfo
 
+import msgspec
 import pytest
 from pydantic import BaseModel, Field, SecretBytes, SecretStr, field_serializer
 
@@ -50,6 +52,24 @@ class Plain(BaseModel):
     @field_serializer("password")
     def _reveal(self, value: SecretStr) -> str:
         return value.get_secret_value()
+
+
+@dataclass
+class Moment:
+    at: int
+
+
+@dataclass
+class Place:
+    at: int
+
+
+class Red(msgspec.Struct, tag=True):
+    depth: int
+
+
+class Blue(msgspec.Struct, tag=True):
+    depth: int
 
 
 class Shape(BaseModel):
@@ -129,6 +149,13 @@ def test_a_secret_of_which_only_a_mask_would_be_stored_is_refused(
 def test_secrets_that_are_empty_or_have_a_serializer_are_stored() -> None:
     for value in (Login(name="**********"), Plain(password=SecretStr("x"))):
         assert decoder(type(value))(encode(value)) == value
+
+
+def test_a_union_that_json_cannot_tell_apart_is_refused_with_the_way_out() -> None:
+    for union in (Moment | Place, str | Decimal):
+        with pytest.raises(ConfigurationError, match="apart. Use msgspec structs with tag=True"):
+            decoder(union)
+    assert decoder(Red | Blue)(encode(Blue(3))) == Blue(3)
 
 
 def test_a_model_is_a_form() -> None:

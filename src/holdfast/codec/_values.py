@@ -24,6 +24,10 @@ from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, Payl
 Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
 
 _USE_DATA: Final = ": use a dataclass, a msgspec struct, a TypedDict or a pydantic model"
+_TELL_APART: Final = (
+    ": JSON could not tell them apart. Use msgspec structs with tag=True, or pydantic models with a "
+    "field such as kind: Literal['card']"
+)
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 256  # levels of nesting of a value that is stored
 # What is read may have more: a value, and what the store and callers put around it. Interpreters
@@ -297,7 +301,8 @@ def _check(annotation: object) -> None:
     try:
         described = types.type_info(annotation)
     except TypeError as error:
-        raise ConfigurationError(str(error)) from None
+        way_out = _TELL_APART if str(error).startswith("Type unions may not contain") else ""
+        raise ConfigurationError(f"{error}{way_out}") from None
     for part in _walk(described, set()):
         if isinstance(part, types.CustomType) and not _is_known(part.cls):
             raise ConfigurationError(
