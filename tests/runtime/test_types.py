@@ -153,7 +153,7 @@ def test_secrets_that_are_empty_or_have_a_serializer_are_stored() -> None:
 
 def test_a_union_that_json_cannot_tell_apart_is_refused_with_the_way_out() -> None:
     for union in (Moment | Place, str | Decimal):
-        with pytest.raises(ConfigurationError, match="apart. Use msgspec structs with tag=True"):
+        with pytest.raises(ConfigurationError, match=r"apart\. .* with tag=True"):
             decoder(union)
     assert decoder(Red | Blue)(encode(Blue(3))) == Blue(3)
 

@@ -25,8 +25,8 @@ Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
 
 _USE_DATA: Final = ": use a dataclass, a msgspec struct, a TypedDict or a pydantic model"
 _TELL_APART: Final = (
-    ": JSON could not tell them apart. Use msgspec structs with tag=True, or pydantic models with a "
-    "field such as kind: Literal['card']"
+    ": JSON could not tell them apart. Use msgspec structs with tag=True, or pydantic models with "
+    "a field such as kind: Literal['card']"
 )
 MAX_PAYLOAD: Final = 16 * 1024 * 1024
 MAX_DEPTH: Final = 256  # levels of nesting of a value that is stored
