@@ -9,12 +9,14 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
 _POOL_BYTES: Final = 4096
 _SEED_BYTES: Final = 10
 _COUNTER_BITS: Final = 74
 _LOW_BITS: Final = 62
+_LOW: Final = (1 << _LOW_BITS) - 1
+_UNKNOWN: Final = SafeUUID.unknown  # each look at a member of an Enum costs half a UUID
 
 
 class _Source:
@@ -24,6 +26,7 @@ class _Source:
         self._lock = threading.Lock()
         self._pool = b""
         self._moment = 0  # ms since 1970
+        self._frame = 0  # an id of this moment, without the counter
         self._counter = 0
 
     def next(self) -> UUID:
@@ -31,11 +34,11 @@ class _Source:
             now = time.time_ns() // 1_000_000
             if now > self._moment:
                 self._moment, self._counter = now, self._draw()
+                self._frame = (now << 80) | (7 << 76) | (0b10 << 62)
             else:
                 self._counter += 1
-            moment, counter = self._moment, self._counter
-        high, low = counter >> _LOW_BITS, counter & ((1 << _LOW_BITS) - 1)
-        return UUID(int=(moment << 80) | (7 << 76) | (high << 64) | (0b10 << 62) | low)
+            frame, counter = self._frame, self._counter
+        return _uuid(frame | (counter >> _LOW_BITS << 64) | (counter & _LOW))
 
     def moment_of(self, now: int) -> int:
         """Return the milliseconds that an id of a moment in microseconds begins with."""
@@ -47,6 +50,14 @@ class _Source:
         drawn, self._pool = self._pool[:_SEED_BYTES], self._pool[_SEED_BYTES:]
         # The top bit stays clear, so that counting on never overflows.
         return int.from_bytes(drawn) & ((1 << (_COUNTER_BITS - 1)) - 1)
+
+
+def _uuid(number: int) -> UUID:
+    """Return the UUID of a number as UUID() does: its checks would be a third of a new id."""
+    made = object.__new__(UUID)
+    object.__setattr__(made, "int", number)  # UUID's own lets nothing be changed
+    object.__setattr__(made, "is_safe", _UNKNOWN)
+    return made
 
 
 class _Counted(_Source):
