@@ -21,7 +21,7 @@ from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
 from holdfast.store.port.reads import note_away, noting_reads
 from holdfast.store.port.shards import MayBeAway, ShardAway, ask_most
-from holdfast.store.shared_calls import taking_parts
+from holdfast.store.shared_calls import TakingParts
 from holdfast.types import OPEN_STATES, Delivered, Delivery, Reschedule, RunRecord, State
 from holdfast.values.texts import check_by
 
@@ -254,7 +254,7 @@ class BulkChange:
             left = [run_id for run_id in run_ids if run_id not in told]
             part: dict[int, Delivery | BaseException] = {}
             try:
-                with taking_parts(part):
+                with TakingParts(part):
                     delivered = await call(left)
                 part.update(enumerate(delivered.outcomes))
                 return delivered

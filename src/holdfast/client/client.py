@@ -492,18 +492,19 @@ class Client:
         started: Sequence[StartedRun],
         options: TransactionOptions,
     ) -> builtins.list[RunHandle[object]]:
-        refused = next((each for each in started if each.refused is not None), None)
-        if refused is not None:
-            raise refusal(prepared.template.name, refused)
-        return [
-            RunHandle(
+        within = options.get("connection") is not None
+        handles: builtins.list[RunHandle[object]] = []
+        for run, each in zip(runs, started, strict=True):
+            if each.refused is not None:
+                raise refusal(prepared.template.name, each)
+            handle = RunHandle(
                 self._session,
-                reference_of(run, each),
+                each.run_id if run.key is None else reference_of(run, each),
                 first=each.run_id,
                 workflow=prepared.workflow,
                 already_existed=not each.created,
                 status_at_start=each.status,
-                within=options.get("connection") is not None,
+                within=within,
             )
-            for run, each in zip(runs, started, strict=True)
-        ]
+            handles.append(handle)
+        return handles

@@ -177,13 +177,13 @@ def prepare(
     if delay is not None and start_at is not None:
         raise ConfigurationError("give either delay or start_at, not both")
     defaults = _Defaults(kind) if known is None else known
-    queue = options.get("queue") or defaults.queue
+    queue = options.get("queue")
     template = NewRun(
         run_id=_NO_ID,
         kind=defaults.kind,
         name=name,
         version=version,
-        queue=None if queue is None else check_queue_name(queue),
+        queue=check_queue_name(queue) if queue else defaults.queue,
         priority=_priority(options.get("priority"), defaults.priority),
         start_at=None if start_at is None else moment(start_at),
         delay_seconds=None if delay is None else seconds(delay),

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from contextvars import Context, ContextVar, Token
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -47,17 +47,22 @@ lock_millis: Final[ContextVar[int | None]] = ContextVar("holdfast_lock_millis", 
 _parts: Final[ContextVar[dict[int, Any] | None]] = ContextVar("holdfast_parts", default=None)
 
 
-@contextmanager
-def taking_parts(answered: dict[int, Any]) -> Generator[None]:
+class TakingParts:
     """Take what was answered in calls of the block that raise, by the places of the items.
 
     That may be the error of an item, which another one does not have.
     """
-    token = _parts.set(answered)
-    try:
-        yield
-    finally:
-        _parts.reset(token)
+
+    __slots__ = ("_answered", "_token")
+
+    def __init__(self, answered: dict[int, Any]) -> None:
+        self._answered = answered
+
+    def __enter__(self) -> None:
+        self._token = _parts.set(self._answered)
+
+    def __exit__(self, *_: object) -> None:
+        _parts.reset(self._token)
 
 
 def taken_parts() -> dict[int, Any] | None:
@@ -109,13 +114,14 @@ async def persist(call: Callable[[], Awaitable[Answer]]) -> Answer:
     a moment later: LockTimeout is raised after LOCKED_SECONDS. So calls that wait leave the
     client's connections to others.
     """
-    locked = Locked.from_now()
+    locked: Locked | None = None
     tries = 0
     while True:
         try:
             with BriefLocks():
                 return await call()
         except LockTimeout:
+            locked = locked or Locked.from_now()
             if locked.is_over():
                 raise
             locked = locked.once_more()
@@ -130,7 +136,7 @@ async def persist(call: Callable[[], Awaitable[Answer]]) -> Answer:
 class Coalescer(Generic[Item, Answer]):
     """Collect the items of many callers for `send`, which answers a list of them in order.
 
-    A call that fails for some items is answered for the others; see `taking_parts`.
+    A call that fails for some items is answered for the others; see `TakingParts`.
     An item that `send` refuses fails alone: its batch is halved until the item is found. So is a
     batch that meets the lock of another transaction, but after it: the next batches do not wait.
     """
@@ -150,10 +156,11 @@ class Coalescer(Generic[Item, Answer]):
 
     async def submit(self, item: Item) -> Answer:
         """Send an item together with the others that are queued, and return its answer."""
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
         self._queued.append((item, future))
         if self._task is None:
-            self._task = asyncio.create_task(self._drain())
+            self._task = loop.create_task(self._drain())
         self._callers += 1
         try:
             return await future
@@ -204,7 +211,7 @@ class Coalescer(Generic[Item, Answer]):
             return
         answered: dict[int, Answer] = {}
         try:
-            with taking_parts(answered):
+            with TakingParts(answered):
                 answers = await persist(partial(self._send_briefly, [item for item, _ in batch]))
         except Exception as error:
             if not (batch := _without(batch, answered)):

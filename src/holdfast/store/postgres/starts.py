@@ -56,6 +56,8 @@ class PostgresStarts(Part):
 
 async def work_notices(database: Database, started: Sequence[NewRun]) -> list[Notice]:
     """Return the notices of runs that were started, of workflows; also if code says the queue."""
+    if not started:
+        return []
     queues = dict.fromkeys(run.queue for run in started)
     if None in queues:
         unknown = [run.run_id for run in started if run.queue is None]

@@ -328,7 +328,7 @@ async def gather_parts(
     """Call shards, each with the places of its items; return their answers, with wake-ups.
 
     `lost` is the error of items that are in no part. Raises it, or what the first that failed
-    raised, after it has told what was answered by the others, see `taking_parts`, and sent their
+    raised, after it has told what was answered by the others, see `TakingParts`, and sent their
     wake-ups. ShardsChanged comes before all others: the caller makes the call again.
     """
     found = await ended(call(number, which) for number, which in parts.items())

@@ -22,7 +22,7 @@ from holdfast.store.shards.homes import home_of, homes_of, open_shards
 from holdfast.store.shards.members import Members, ended, gather_parts
 from holdfast.store.shards.places import Places
 from holdfast.store.shards.router import in_order, in_parts, notices_of
-from holdfast.store.shared_calls import taken_parts, taking_parts
+from holdfast.store.shared_calls import TakingParts, taken_parts
 from holdfast.types import NewRun, Notice, RulesOfStart, StartedRun
 from holdfast.values.ids import keyed_run_id
 
@@ -81,7 +81,7 @@ class Starting:
             left = [at for at in range(len(runs)) if at not in answered]
             part: dict[int, StartedRun | BaseException] = {}
             try:
-                with taking_parts(part):
+                with TakingParts(part):
                     found, notices = await self._start(call, [runs[at] for at in left])
                 part.update(enumerate(found))
                 return notices
