@@ -405,12 +405,16 @@ class RescheduleRefused(RunError):
 
 
 class ApprovalNotFound(RunError):
-    """The run has never asked for an approval with this key."""
+    """The run has never asked for an approval with this key.
 
-    def __init__(self, run_id: UUID, key: str) -> None:
+    `similar` are the keys of open ones with this id, which tasks of the run have asked for.
+    """
+
+    def __init__(self, run_id: UUID, key: str, similar: Sequence[str] = ()) -> None:
+        wanted = f"did you mean {' or '.join(map(repr, similar))}?" if similar else ""
         super().__init__(
             f"run {run_id} has never asked for an approval {key!r}; "
-            "`holdfast approvals list` names those that are open"
+            + (wanted or "`holdfast approvals list` names those that are open")
         )
         self.run_id, self.key = run_id, key
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from holdfast import App, Context, RunCancelled
 from holdfast.client import Client
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ApprovalNotFound, ConfigurationError, InvalidInput
 from holdfast.events import (
     APPROVAL_REQUESTED,
     APPROVAL_WITHDRAWN,
@@ -456,6 +456,23 @@ async def test_a_decision_takes_a_value_of_the_forms_type(values: object) -> Non
                 await env.client.approvals.decide(run.run_id, "approve", True, values=wrong)
         await env.client.approvals.decide(run.run_id, "approve", True, values=values)
         assert await env.result(run)
+
+
+async def test_an_id_of_an_approval_of_a_task_is_answered_with_its_key() -> None:
+    asking = App("asking")
+
+    @asking.workflow
+    async def pay(ctx: Context) -> None:
+        await asyncio.gather(ctx.request_approval("Legal?", id="legal"))
+
+    async with Environment(asking) as env:
+        run = await env.client.start(pay)
+        await env.wait_until_idle()
+        decide = env.client.approvals.decide
+        with pytest.raises(ApprovalNotFound, match="mean 'request_approval/legal'"):
+            await decide(run.run_id, "legal", True)
+        with pytest.raises(ApprovalNotFound, match="`holdfast approvals list` names"):
+            await decide(run.run_id, "tax", True)
 
 
 @pytest.mark.parametrize(
