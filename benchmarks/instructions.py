@@ -1,0 +1,124 @@
+"""How many instructions the runtime executes: `python -m benchmarks.instructions`.
+
+Figures of `micro_turn.py` in thousands of instructions of the processor, counted by `valgrind
+--tool=callgrind`. They do not depend on what else the machine does, so two commits whose times
+differ may be told apart: `--against COMMIT` counts that commit as well. Each is the difference of
+many calls and few, without the imports and with the search for garbage off.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks import micro_turn
+from benchmarks.quick import checkout
+from benchmarks.runner import ROOT
+from holdfast.runtime.turn.turn import Turn
+
+VALGRIND = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
+PATIENCE_SECONDS = 300
+FEW, MANY = 10, 110
+_kept: list[Turn] = []  # so that no turn is freed while others are counted
+
+
+def live(count: int) -> None:
+    micro_turn.drive(micro_turn.make(micro_turn.LONG, 1, str(count)))
+
+
+def one_step_runs(count: int) -> None:
+    for number in range(count):
+        micro_turn.drive(micro_turn.make(micro_turn.LONG, number, "1"))
+
+
+def new_instances(count: int) -> None:
+    for number in range(count):
+        _kept.append(micro_turn.make(micro_turn.LONG, number, "1"))
+        _kept[-1].begin()
+
+
+FIGURES: dict[str, Callable[[int], None]] = {
+    "a step, live": live,
+    "a run of one step": one_step_runs,
+    "a new run, to its first step": new_instances,
+}
+
+
+def counted(action: Callable[[int], None], calls: int, dump: Path) -> int:
+    """Return the instructions of so many calls; the counter writes them to `dump`."""
+    _control("--instr=on")
+    _control("--zero")
+    action(calls)
+    _control("--dump")
+    _control("--instr=off")
+    [total] = [line for line in dump.read_text().splitlines() if line.startswith("totals:")]
+    return int(total.split()[1])
+
+
+def _control(order: str) -> None:
+    command = ["callgrind_control", order, str(os.getpid())]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
+def side(out: Path) -> None:
+    """Print the figures of the holdfast that is imported, a line each; valgrind runs this."""
+    dumps = 0
+    for action in FIGURES.values():
+        action(FEW)  # what is made once
+    gc.collect()
+    gc.freeze()
+    gc.disable()
+    for action in FIGURES.values():
+        found: list[int] = []
+        for calls in (FEW, MANY):
+            dumps += 1
+            found.append(counted(action, calls, out.with_name(f"{out.name}.{dumps}")))
+        print((found[1] - found[0]) / (MANY - FEW) / 1000)
+
+
+def count(source: Path) -> list[float]:
+    """Return the figures of the holdfast of a checkout, in the order of FIGURES."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-instructions-") as folder:
+        out = Path(folder) / "out"
+        command = [*VALGRIND, f"--callgrind-out-file={out}", sys.executable]
+        command += ["-m", "benchmarks.instructions", "--side", str(out)]
+        environment = {**os.environ, "PYTHONPATH": str(source / "src"), "PYTHONHASHSEED": "0"}
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+        )
+    if done.returncode != 0:
+        raise SystemExit(f"valgrind failed for {source}:\n{done.stderr[-2000:]}")
+    return [float(line) for line in done.stdout.splitlines()]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.instructions", description=__doc__)
+    parser.add_argument("--against", metavar="COMMIT")
+    parser.add_argument("--side", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.side is not None:
+        side(options.side)
+        return
+    now = count(ROOT)
+    before = now
+    if options.against is not None:
+        with checkout(options.against) as base:
+            before = count(base)
+    for name, old, new in zip(FIGURES, before, now, strict=True):
+        compared = f" {old:9.1f} k before {new / old:6.3f}x" if options.against else ""
+        print(f"{name:30} {new:9.1f} k{compared}")
+
+
+if __name__ == "__main__":
+    main()
