@@ -27,6 +27,7 @@ _FIRST_POLL_SECONDS: Final = 0.25
 _GATHER_SECONDS: Final = 0.002  # with little room, wait this long for more
 _BUSY_TASKS: Final = 50  # so many short tasks keep a worker busy for longer than that
 _LAST_CLAIM_SECONDS: Final = 5.0  # a stop waits this long for a claim under way
+_LEFT_SECONDS: Final = 5.0  # claim none of a handler so long whose tasks are for other code
 _HAND_OVER_SECONDS: Final = 0.25  # with a backlog, flows keep their places so long after a claim
 
 
@@ -48,7 +49,22 @@ class Room:
         self._size = size
         self._held: list[Sized] = []
         self._lent = 0
+        self._left: dict[str, float] = {}  # handlers, and until when they are left
         self.freed: Callable[[], None] = lambda: None  # set by the claimer
+
+    def leave(self, handler: str, now: float) -> None:
+        """Take no tasks of a handler for a while: other workers have the code for them."""
+        self._left[handler] = now + _LEFT_SECONDS
+
+    def takes(self, handlers: Sequence[str], now: float) -> Sequence[str]:
+        """Return the handlers that are not left."""
+        self._left = {each: until for each, until in self._left.items() if until > now}
+        return [each for each in handlers if each not in self._left] if self._left else handlers
+
+    @property
+    def look_at(self) -> float | None:
+        """When to claim of a handler that is left; None without one."""
+        return min(self._left.values(), default=None)
 
     def count(self, *collections: Sized) -> None:
         """Count the tasks in these collections from now on."""
@@ -259,7 +275,7 @@ class Claimer:
         claims = await self._store.claim_tasks(
             self._worker_id,
             self._queues,
-            handlers,
+            self.room.takes(handlers, sent),
             limit,
             lease_seconds=self._lease_seconds,
             ahead_seconds=AHEAD_SECONDS,
@@ -290,6 +306,8 @@ class Claimer:
                 self._deadline_at(task.deadline_at)
         for kind, some in by_kind.items():
             takers[kind](some)
+        if self.room.look_at is not None:
+            self._look_at(self.room.look_at)
         return full
 
     def _note_suspects(self, claims: Claims) -> None:
