@@ -7,7 +7,7 @@ whose modules take long to import.
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from ipaddress import (
     IPv4Address,
     IPv4Interface,
@@ -17,7 +17,7 @@ from ipaddress import (
     IPv6Network,
 )
 from pathlib import PurePath
-from typing import Any, Final, Protocol, TypeGuard, get_args, runtime_checkable
+from typing import Any, Final, Protocol, TypeGuard, cast, get_args, runtime_checkable
 
 import msgspec
 
@@ -32,7 +32,7 @@ _TEXTS: Final = (
     IPv6Network,
 )
 _SELDOM_IMPORTED: Final = {"fractions": "Fraction", "zoneinfo": "ZoneInfo"}
-_MASK: Final = b"**********"  # which pydantic writes in place of a secret
+_MASK: Final = b"***"  # a part of what pydantic writes in place of a secret
 
 
 @runtime_checkable
@@ -104,18 +104,45 @@ def dump(value: object) -> object:
 
 def _check_secrets(value: Model, plain: object) -> None:
     """Raise TypeError if a model has a secret that pydantic has written as a mask."""
-    if _MASK not in (text := msgspec.json.encode(plain)):
+    if _MASK not in msgspec.json.encode(plain):
         return
-    try:
-        restored = type(value).model_validate_json(text)
-    except ValueError:
-        restored = None
-    if lost := lost_field(value, restored):
+    kept = value.model_dump(mode="python", by_alias=False, round_trip=True)
+    if _is_mask(kept, plain):
+        name = next(iter(_masked(kept, plain)), "root")
         raise TypeError(
-            f"the {lost} of {type(value).__name__} cannot be stored: pydantic writes a mask in "
-            "place of a secret; read the secret in the step that needs it, or declare how it is "
+            f"the {name} of {type(value).__name__} cannot be stored: pydantic writes a mask "
+            "in place of a secret; read the secret in the step that needs it, or declare how it is "
             "written, with a field_serializer"
         )
+
+
+def _masked(kept: object, plain: object) -> list[str]:
+    """Return the names in a dict of what is written as a mask, or with one in it."""
+    if not (isinstance(kept, Mapping) and isinstance(plain, dict)):
+        return []
+    parts, texts = cast("Mapping[object, object]", kept), cast("dict[str, object]", plain)
+    return [
+        str(name)
+        for (name, part), (key, text) in zip(parts.items(), texts.items(), strict=False)
+        if _is_mask(name, key) or _is_mask(part, text)
+    ]
+
+
+def _is_mask(kept: object, plain: object) -> bool:
+    """Return True if `plain` is the mask of a secret, or what has one is written as `plain`.
+
+    What a serializer writes in its place is neither.
+    """
+    if isinstance(plain, dict):
+        return bool(_masked(kept, cast("object", plain)))
+    if isinstance(plain, list) and isinstance(kept, Iterable):
+        parts = zip(cast("Iterable[object]", kept), cast("list[object]", plain), strict=False)
+        return any(_is_mask(part, text) for part, text in parts)
+    reveal: Callable[[], object] | None = getattr(kept, "get_secret_value", None)
+    if reveal is None or not isinstance(plain, str):
+        return False
+    texts = (plain, plain.encode())
+    return str(kept) in (plain, repr(texts[1])) and reveal() not in texts
 
 
 def not_data(kind: type) -> str:
