@@ -169,6 +169,10 @@ async def leave_served(store: MemoryStore, begin: Callable[[Client], Awaitable[o
     assert not task.done()
 
 
+def claimer_is_stopped() -> bool:
+    return all(task.get_name() != "holdfast claimer" for task in asyncio.all_tasks())
+
+
 async def leave_stopping(store: MemoryStore, begin: Callable[[Client], Awaitable[object]]) -> None:
     """Return in the middle of a stop, as after a second Ctrl-C."""
     worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
@@ -177,9 +181,7 @@ async def leave_stopping(store: MemoryStore, begin: Callable[[Client], Awaitable
         await begin(client)
         await asyncio.to_thread(effects.begun.wait, 60)
     stopping = asyncio.create_task(worker.stop(60))
-    await eventually(
-        lambda: all(task.get_name() != "holdfast claimer" for task in asyncio.all_tasks())
-    )
+    await eventually(claimer_is_stopped)
     assert not stopping.done()
 
 
@@ -343,20 +345,59 @@ async def test_a_second_stop_waits_for_the_first() -> None:
     assert stopping.done()
 
 
+@pytest.mark.parametrize("stops", [False, True])
 async def test_work_is_given_back_if_all_tasks_are_cancelled_and_the_loop_goes_on(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, stops: bool
 ) -> None:
+    """Also if a stop was under way, which is cut off."""
     store, others = OpenStore(), asyncio.all_tasks()
     worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
     await worker.start()
     async with Client(store=store) as client:
         await client.start(calls, "plain", key="one")
         await asyncio.to_thread(effects.begun.wait, 60)
+    if stops:
+        stopping = asyncio.create_task(worker.stop(60))
+        await eventually(claimer_is_stopped)
+        assert not stopping.done()
     for task in asyncio.all_tasks() - others:
         task.cancel()
     assert await take_over(store) == 2
-    assert "was left with all its tasks cancelled" in caplog.text
-    await worker.stop()
+    assert "had not stopped when its event loop was left" in caplog.text
+    await asyncio.gather(worker.stop(), return_exceptions=True)
+
+
+@pytest.mark.parametrize("opens", [False, True])
+async def test_lifespans_are_closed_before_a_start_that_is_cancelled_has_ended(opens: bool) -> None:
+    """Also if it is cancelled again meanwhile."""
+    done, own, others = list[str](), App("opens"), asyncio.all_tasks()
+
+    @own.lifespan
+    async def slow() -> AsyncGenerator[None]:
+        yield
+        await asyncio.sleep(0.01)
+        done.append("closed")
+
+    @own.lifespan
+    async def waits() -> AsyncGenerator[None]:
+        if opens:
+            await asyncio.Event().wait()
+        yield
+
+    @own.workflow
+    async def unused(ctx: Context) -> None: ...
+
+    class Silent(OpenStore):
+        async def now(self) -> int:
+            return await asyncio.Event().wait() and 0
+
+    worker = Worker(own, Silent(), OPTIONS)
+    starting = asyncio.create_task(worker.start())
+    await eventually(lambda: slow in worker._resources.values)
+    await cancel_always(starting)
+    assert starting.cancelled()
+    assert done == ["closed"]
+    assert not [task for task in asyncio.all_tasks() - others if not task.done()]
 
 
 async def test_lifespans_are_cancelled_that_take_too_long_to_close_in_a_cancelled_stop(

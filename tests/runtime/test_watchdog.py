@@ -321,20 +321,28 @@ def test_a_process_ends_whose_worker_was_not_stopped_when_its_loop_was_closed(
     ended: list[bool] = []
 
     class Ends(Process):
+        can_end = True
+
         def end(self) -> None:
-            ended.append(True)
+            ended.append(loop.is_closed())
+
+    loop = asyncio.new_event_loop()
+
+    class Holds(HoldsNothing):
+        def give_up(self) -> list[GivenUp]:
+            threading.Timer(0.3, loop.close).start()  # a moment later
+            return []
 
     dog = Watchdog(
         "failed",
         MemoryStore,
-        HoldsNothing(),
+        Holds(),
         Ends(),
         end_heartbeat=lambda: None,
         executing=lambda: False,
-        is_left=lambda: False,
+        is_left=lambda: True,
         grace_seconds=60,
     )
-    dog._loop, dog._watched = asyncio.new_event_loop(), threading.get_ident()
-    dog._loop.close()
+    dog._loop, dog._watched = loop, threading.get_ident()
     dog._main()
     assert ended == [True]

@@ -11,6 +11,7 @@ from typing import Any, Final
 from holdfast.codec import describe
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
 from holdfast.errors import ConfigurationError
+from holdfast.store.closing import to_the_end
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -46,7 +47,7 @@ class Resources:
                 await opened
             except BaseException:
                 self._task.cancel()
-                await self.stop()
+                await to_the_end(self.stop(), self.end_grace)
                 raise
 
     async def stop(self) -> None:

@@ -10,9 +10,9 @@ other run continues, and no signal arrives. In this order the watchdog does the 
    after the grace period. A process that it may not end gets the grace period in any case.
 
 It also ends a process that was asked to stop and whose thread does not answer, and gives back what
-a worker holds whose event loop was closed, or whose tasks were all cancelled. Time during which a
-debugger has stopped the thread, or the whole process was stopped, does not count: a process at a
-debugger's prompt ends only if it is asked to stop at once.
+a worker holds whose event loop was closed, whose tasks were all cancelled, or whose stop was cut
+off. Time during which a debugger has stopped the thread, or the whole process was stopped, does not
+count: a process at a debugger's prompt ends only if it is asked to stop at once.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Watchdog:
     ) -> None:
         """`executing` returns True while a step, an activity or a consumer runs.
 
-        `is_left` returns True if all tasks of the loop were cancelled, and no stop has followed.
+        `is_left` returns True if all tasks of the loop were cancelled, and no stop is under way.
         """
         self._worker_id, self._open_store, self._holder = worker_id, open_store, holder
         self._end_heartbeat, self._executing, self._is_left = end_heartbeat, executing, is_left
@@ -218,10 +218,9 @@ class Watchdog:
         if self._thread is None:
             self._loop, self._watched = asyncio.get_running_loop(), threading.get_ident()
             self._stop.clear()
-            self._thread = threading.Thread(
-                target=self._main, name="holdfast watchdog", daemon=True
-            )
-            self._thread.start()
+            thread = threading.Thread(target=self._main, name="holdfast watchdog", daemon=True)
+            self._thread = thread
+            thread.start()
 
     async def stop(self) -> None:
         """Stop watching. Idempotent."""
@@ -244,7 +243,7 @@ class Watchdog:
         assert self._loop is not None, "it was started"
         clock, probe = ThreadClock(self._watched), LoopProbe(self._loop)
         while not self._stop.wait(_TICK_SECONDS):
-            if self._loop.is_closed() or (self._stop_within is None and self._is_left()):
+            if self._loop.is_closed() or self._is_left():
                 self._clear_up()
                 return
             try:
@@ -356,15 +355,16 @@ class Watchdog:
         """Give back what the worker holds: nothing of it can end without the event loop."""
         assert self._loop is not None, "it was started"
         logger.warning(
-            "the event loop of worker %s was %s before the worker had stopped. What it holds is "
-            "given back",
+            "worker %s had not stopped when its event loop was left: what it holds is given back",
             self._worker_id,
-            "closed" if self._loop.is_closed() else "left with all its tasks cancelled",
         )
         self._end_heartbeat()  # also if the database cannot be reached now
         try:
             self._give_back(self._holder.give_up(), sign_off=True)
         finally:
+            while self._process.can_end and not self._loop.is_closed():
+                if self._stop.wait(_TICK_SECONDS):
+                    break
             if self._loop.is_closed() and not self._stop.wait(_OTHER_SILENT_SECONDS):
                 self._process.end()  # a thread of a step holds it
 

@@ -315,10 +315,12 @@ class Worker:
         )
 
     def _is_left(self) -> bool:
-        """Return True if all tasks of the loop were cancelled, too long ago for a stop to follow.
+        """Return True if all tasks of the loop were cancelled, and no stop is under way.
 
-        Safe from any thread.
+        One that was cut off, or has failed, is not. Safe from any thread.
         """
+        if self._stopping is not None:
+            return self._stopping.done()  # a watchdog of a stop that was made has ended
         waits = self.options.grace_seconds if self._launcher.book.busy else _LEFT_SECONDS
         return self._launcher.loop_end.seconds > waits
 
@@ -348,7 +350,7 @@ class Worker:
         try:
             await self._sign_on()
         except BaseException:
-            await self._resources.stop()
+            await to_the_end(self._resources.stop(), self._resources.end_grace)
             raise
         if self._heartbeat is not None:
             await self._heartbeat.start()
