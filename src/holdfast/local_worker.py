@@ -14,12 +14,11 @@ from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
 from holdfast.errors import HoldfastError
-from holdfast.store.closing import to_the_end
 from holdfast.store.opening import make_store, opened_store
 from holdfast.store.port import Store
 from holdfast.tracing import worker_tracer
 from holdfast.values.durations import Duration
-from holdfast.values.waits import require_asyncio
+from holdfast.values.waits import require_asyncio, to_the_end
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, is_served, until_served
 

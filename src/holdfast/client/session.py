@@ -19,7 +19,6 @@ from holdfast.definitions.app import App
 from holdfast.definitions.caller import refuse_in_workflow
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, payload_store, with_payloads
-from holdfast.store.closing import to_the_end
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.store.receiver import Receiver
@@ -38,6 +37,7 @@ from holdfast.types import (
     StreamPart,
     StreamRead,
 )
+from holdfast.values.waits import to_the_end
 
 if TYPE_CHECKING:
     from holdfast.retention import Archive, ArchivedRun

@@ -1,8 +1,9 @@
-"""Wait for what another task does, but not for ever: on asyncio, which all needs."""
+"""Waits of asyncio: for an event, with a limit, and for work that no cancellation may cut off."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from holdfast.errors import ConfigurationError
 
@@ -27,3 +28,22 @@ async def set_within(event: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return False
     return True
+
+
+async def to_the_end(work: Awaitable[object], end_grace: Callable[[], None] = lambda: None) -> None:
+    """Wait until work has ended, also if the caller is cancelled; then raise the cancellation.
+
+    `end_grace` is called at each cancellation: a scope of anyio cancels what is in it at each
+    `await`, again and again. Only the end of the event loop, which cancels all tasks, ends the
+    work early.
+    """
+    task, cancelled = asyncio.ensure_future(work), None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+            end_grace()
+    if cancelled is not None:
+        raise cancelled from None if task.cancelled() else task.exception()
+    task.result()

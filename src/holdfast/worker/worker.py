@@ -34,7 +34,6 @@ from holdfast.definitions.app import App
 from holdfast.definitions.entity_access import ACCESS, access_to
 from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, with_payloads
-from holdfast.store.closing import to_the_end
 from holdfast.store.port import (
     DELIVERIES_TOPIC,
     FORWARDS_TOPIC,
@@ -47,6 +46,7 @@ from holdfast.store.shared_calls import Notifier
 from holdfast.types import Heartbeat, Lease, Release, WorkerInfo
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.retention import max_retention_seconds
+from holdfast.values.waits import to_the_end
 from holdfast.worker.activities import Activities, Reporter
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.attempts import Launcher, StepRunner

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from holdfast.database.schema import check_alone, check_schema
 from holdfast.database.scripts import DEFAULT_SCHEMA
-from holdfast.store.closing import to_the_end
 from holdfast.store.postgres.activities import PostgresActivities
 from holdfast.store.postgres.alerts import PostgresAlerts
 from holdfast.store.postgres.approvals import PostgresApprovals
@@ -39,6 +38,7 @@ from holdfast.store.postgres.transactions import PostgresTransactions
 from holdfast.store.postgres.webhooks import PostgresWebhooks
 from holdfast.store.postgres.workers import PostgresWorkers
 from holdfast.types import ReadCheck
+from holdfast.values.waits import to_the_end
 
 
 class PostgresParts(

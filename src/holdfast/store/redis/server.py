@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from holdfast.errors import DatabaseError
-from holdfast.store.closing import to_the_end
 from holdfast.types import HintUse
+from holdfast.values.waits import to_the_end
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
