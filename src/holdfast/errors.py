@@ -407,16 +407,15 @@ class RescheduleRefused(RunError):
 class ApprovalNotFound(RunError):
     """The run has never asked for an approval with this key.
 
-    `similar` are the keys of open ones with this id, which tasks of the run have asked for.
+    `similar` are the keys of open approvals with this id that tasks of the run have asked for.
     """
 
     def __init__(self, run_id: UUID, key: str, similar: Sequence[str] = ()) -> None:
-        wanted = f"did you mean {' or '.join(map(repr, similar))}?" if similar else ""
-        super().__init__(
-            f"run {run_id} has never asked for an approval {key!r}; "
-            + (wanted or "`holdfast approvals list` names those that are open")
-        )
-        self.run_id, self.key = run_id, key
+        way_out = "`holdfast approvals list` names those that are open"
+        if similar:
+            way_out = f"did you mean {' or '.join(map(repr, similar))}?"
+        super().__init__(f"run {run_id} has never asked for an approval {key!r}; {way_out}")
+        self.run_id, self.key, self.similar = run_id, key, tuple(similar)
 
 
 class ApprovalDecided(RunError):

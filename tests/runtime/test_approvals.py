@@ -458,7 +458,7 @@ async def test_a_decision_takes_a_value_of_the_forms_type(values: object) -> Non
         assert await env.result(run)
 
 
-async def test_an_id_of_an_approval_of_a_task_is_answered_with_its_key() -> None:
+async def test_the_error_for_the_id_of_an_approval_of_a_task_names_its_key() -> None:
     asking = App("asking")
 
     @asking.workflow
@@ -469,8 +469,9 @@ async def test_an_id_of_an_approval_of_a_task_is_answered_with_its_key() -> None
         run = await env.client.start(pay)
         await env.wait_until_idle()
         decide = env.client.approvals.decide
-        with pytest.raises(ApprovalNotFound, match="mean 'request_approval/legal'"):
+        with pytest.raises(ApprovalNotFound, match="mean 'request_approval/legal'") as raised:
             await decide(run.run_id, "legal", True)
+        assert raised.value.similar == ("request_approval/legal",)
         with pytest.raises(ApprovalNotFound, match="`holdfast approvals list` names"):
             await decide(run.run_id, "tax", True)
 

@@ -154,8 +154,8 @@ async def _read_outcome(session: Session, decided: Decided, run_id: UUID, key: s
             if not await session.store.get_runs([run_id]):
                 raise RunNotFound(run_id)
             found = await session.store.list_approvals(run_id=run_id, limit=MAX_OPEN)
-            keys = (read_approval(each).key for each in found)
-            raise ApprovalNotFound(run_id, key, [each for each in keys if each.endswith(f"/{key}")])
+            similar = [each.key for each in found if each.key.endswith(f"/{key}")]
+            raise ApprovalNotFound(run_id, key, similar)
         case "conflict":
             details = decided.standing.details if decided.standing else None
             standing = msgspec.json.decode(details or "{}", type=_Standing)
