@@ -59,7 +59,8 @@ class ClaimedTask(Value, frozen=True, gc=False):
     and as `heartbeat` what its last attempt said last. The worker that was the last to suspend the
     run is given the log from `tail_from` on, which is the log's end if there is much of it; every
     other worker is given None, and the key and the headers that the run was started with.
-    `shape_hash` is that of the flow of a step, None if it is handed over.
+    `shape_hash` is that of a step's flow, "" if SQL has made the flow. It is None for a step that
+    is handed over at the end of another one of its run: the worker has the shape.
     """
 
     run_id: UUID

@@ -27,7 +27,7 @@ _FIRST_POLL_SECONDS: Final = 0.25
 _GATHER_SECONDS: Final = 0.002  # with little room, wait this long for more
 _BUSY_TASKS: Final = 50  # so many short tasks keep a worker busy for longer than that
 _LAST_CLAIM_SECONDS: Final = 5.0  # a stop waits this long for a claim under way
-_LEFT_SECONDS: Final = 5.0  # claim none of a handler so long whose tasks are for other code
+_SKIP_SECONDS: Final = 5.0  # for how long no tasks are claimed that are for other code
 _HAND_OVER_SECONDS: Final = 0.25  # with a backlog, flows keep their places so long after a claim
 
 
@@ -40,7 +40,7 @@ Claimable: TypeAlias = Callable[[int, Callable[[], None]], tuple[int, Sequence[s
 
 
 class Room:
-    """How many tasks a worker holds, and how many more it takes.
+    """How many tasks a worker holds, how many more it takes, and of which handlers none for now.
 
     Objects that hold tasks register their collections, and call `freed` when one has shrunk.
     """
@@ -49,22 +49,27 @@ class Room:
         self._size = size
         self._held: list[Sized] = []
         self._lent = 0
-        self._left: dict[str, float] = {}  # handlers, and until when they are left
+        self._skipped: dict[str, float] = {}  # handlers, and until when none of theirs is claimed
         self.freed: Callable[[], None] = lambda: None  # set by the claimer
 
-    def leave(self, handler: str, now: float) -> None:
-        """Take no tasks of a handler for a while: other workers have the code for them."""
-        self._left[handler] = now + _LEFT_SECONDS
+    def skip(self, handler: str, now: float) -> None:
+        """Claim no tasks of a handler for a while: other workers have the code for them.
 
-    def takes(self, handlers: Sequence[str], now: float) -> Sequence[str]:
-        """Return the handlers that are not left."""
-        self._left = {each: until for each, until in self._left.items() if until > now}
-        return [each for each in handlers if each not in self._left] if self._left else handlers
+        `now` and `skipped_until` are seconds of the event loop's clock.
+        """
+        self._skipped[handler] = now + _SKIP_SECONDS
+
+    def without_skipped(self, handlers: Sequence[str], now: float) -> Sequence[str]:
+        """Return the handlers of which tasks may be claimed now."""
+        self._skipped = {each: until for each, until in self._skipped.items() if until > now}
+        if not self._skipped:
+            return handlers
+        return [each for each in handlers if each not in self._skipped]
 
     @property
-    def look_at(self) -> float | None:
-        """When to claim of a handler that is left; None without one."""
-        return min(self._left.values(), default=None)
+    def skipped_until(self) -> float | None:
+        """When the first skipped handler may be claimed again; None if none is skipped."""
+        return min(self._skipped.values(), default=None)
 
     def count(self, *collections: Sized) -> None:
         """Count the tasks in these collections from now on."""
@@ -275,7 +280,7 @@ class Claimer:
         claims = await self._store.claim_tasks(
             self._worker_id,
             self._queues,
-            self.room.takes(handlers, sent),
+            self.room.without_skipped(handlers, sent),
             limit,
             lease_seconds=self._lease_seconds,
             ahead_seconds=AHEAD_SECONDS,
@@ -306,8 +311,8 @@ class Claimer:
                 self._deadline_at(task.deadline_at)
         for kind, some in by_kind.items():
             takers[kind](some)
-        if self.room.look_at is not None:
-            self._look_at(self.room.look_at)
+        if self.room.skipped_until is not None:
+            self._look_at(self.room.skipped_until)
         return full
 
     def _note_suspects(self, claims: Claims) -> None:

@@ -48,7 +48,7 @@ from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution, 
 logger = logging.getLogger("holdfast.run")
 
 _UNFIT_SECONDS: Final = 30.0  # before a task that does not fit is claimed again
-_OTHERS_SECONDS: Final = 1.0  # before others get a task; this worker claims none for longer
+_OTHERS_SECONDS: Final = 1.0  # before others get a task; this worker skips its flow for longer
 _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back
 _MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
 _LOCK_MILLIS: Final = 500  # workers that end steps of one run wait for each other at its rows
@@ -183,7 +183,7 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
         room: Room,
     ) -> None:
         super().__init__(room, release, clock)
-        self._leave_flow = room.leave
+        self._skip = room.skip
         self._flows = {
             (each.full_name, each.version): (each, each.steps, shape_hash(each.shape))
             for each in flows
@@ -206,7 +206,7 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
             return
         _, steps, hash_of_code = found
         if task.shape_hash not in (None, hash_of_code):
-            self._leave_flow(handler, asyncio.get_running_loop().time())
+            self._skip(handler, asyncio.get_running_loop().time())
             reason = f"the shape of flow {handler} was replaced: this code has another"
             self._leave(task, reason, _OTHERS_SECONDS)
             return
