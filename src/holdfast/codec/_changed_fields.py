@@ -24,7 +24,7 @@ MOST_ADDED: Final = 3  # fields at one time
 _MOST_TEXTS: Final = 500
 _MOST_BYTES: Final = 4_000_000  # of all texts together
 
-_Field: TypeAlias = tuple[type, str | int]  # a class, and the name or index in its JSON
+_FieldOfClass: TypeAlias = tuple[type, str | int]  # a class, and the name or index in its JSON
 
 Container: TypeAlias = dict[Any, Any] | list[Any]  # a JSON object or array
 
@@ -50,8 +50,8 @@ class _Defaults:
     """The JSON that holds each field with a default; `needed` are fields of other values."""
 
     def __init__(self) -> None:
-        self.holders: dict[_Field, list[Container]] = {}
-        self.needed: set[_Field] = set()
+        self.holders: dict[_FieldOfClass, list[Container]] = {}
+        self.needed: set[_FieldOfClass] = set()
         self._depth = 0  # in how many fields that have their defaults this looks
 
     def look(self, value: object, plain: object) -> None:
@@ -87,7 +87,7 @@ def _is_default(written: object, default: Callable[[], object]) -> bool:
         return False
 
 
-def _without(plain: object, found: _Defaults, chosen: tuple[_Field, ...]) -> str:
+def _without(plain: object, found: _Defaults, chosen: tuple[_FieldOfClass, ...]) -> str:
     changed = [(holder, copy(holder)) for field in chosen for holder in found.holders[field]]
     for field in sorted(chosen, key=_index, reverse=True):
         for holder in found.holders[field]:
@@ -102,7 +102,7 @@ def _without(plain: object, found: _Defaults, chosen: tuple[_Field, ...]) -> str
     return text
 
 
-def _index(field: _Field) -> int:
+def _index(field: _FieldOfClass) -> int:
     """Return the index of a field in an array: one that goes moves those behind it."""
     return field[1] if isinstance(field[1], int) else 0
 

@@ -10,8 +10,7 @@ from holdfast.flows.shape import canonical_pattern
 from holdfast.types import FlowShape, StepShape, StepStatus, TriggerRule
 
 _MAX_NAMES: Final = 6  # of dependencies in a line
-
-_MAX_PATTERN: Final = 40  # characters of a condition in a node
+_MAX_PATTERN: Final = 40  # characters of a condition in a box of Mermaid
 
 _COLOURS: Final[dict[StepStatus, str]] = {
     "started": "fill:#cfe2ff,stroke:#0d6efd",
@@ -78,17 +77,17 @@ def to_mermaid(shape: FlowShape, statuses: Mapping[str, StepStatus] | None = Non
 
     The round box is the run's input. With `statuses`, by slug, the steps of a run are coloured.
     """
-    return "\n".join(_lines(shape, statuses or {})) + "\n"
+    return "\n".join(_mermaid_lines(shape, statuses or {})) + "\n"
 
 
-def _lines(shape: FlowShape, statuses: Mapping[str, StepStatus]) -> Iterator[str]:
+def _mermaid_lines(shape: FlowShape, statuses: Mapping[str, StepStatus]) -> Iterator[str]:
     yield "flowchart TD"
     # Numbers, because slugs such as `end` and `style` are words of Mermaid.
     ids = {step.slug: f"s{number}" for number, step in enumerate(shape.steps)}
     if any(map(_reads_input, shape.steps)):
         yield '    run(["run"])'
     for step in shape.steps:
-        yield f"    {ids[step.slug]}{_box(step)}"
+        yield f"    {ids[step.slug]}{_mermaid_box(step)}"
     for step in shape.steps:
         if _reads_input(step):
             yield f"    run --> {ids[step.slug]}"
@@ -105,7 +104,7 @@ def _reads_input(step: StepShape) -> bool:
     return step.wants_run or (step.kind == "map" and not step.deps)
 
 
-def _box(step: StepShape) -> str:
+def _mermaid_box(step: StepShape) -> str:
     lines = [step.slug]
     for word, pattern in (("when", step.required), ("unless", step.forbidden)):
         if pattern is not None:

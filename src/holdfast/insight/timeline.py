@@ -65,7 +65,7 @@ def read_run_spans(
     if run.state == "waiting" and log:  # the log does not say that the code has left a timer
         last = log[-1].at
         spans = [_closed(span, last) if _is_left(span, run.wait) else span for span in spans]
-    return [*before_begin(run, has_begun(run, spans), log), *spans]
+    return [*_before_begin(run, has_begun(run, spans), log), *spans]
 
 
 async def read_starts(store: Store, run: RunRecord, spans: Sequence[Span]) -> Mapping[str, int]:
@@ -302,7 +302,7 @@ class _Reader:
         self.spans.append(Span(kind, label, began_at, ended_at, outcome, note))
 
 
-def before_begin(run: RunRecord, begun: bool, log: Sequence[Event]) -> Iterator[Span]:
+def _before_begin(run: RunRecord, begun: bool, log: Sequence[Event]) -> Iterator[Span]:
     """Yield how long the start was delayed, then how long the run waited in its queue.
 
     No worker claims the run of a flow: it begins with its steps. The next attempt of a run that has

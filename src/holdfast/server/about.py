@@ -19,7 +19,7 @@ from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
 from holdfast.telemetry.text import CONTENT_TYPE, render
 
-DESCRIPTION: Final = "/v1/openapi.json"
+DESCRIPTION_PATH: Final = "/v1/openapi.json"
 _BELIEVED_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 
@@ -46,7 +46,7 @@ def routes(site: Site) -> list[BaseRoute]:
         return Response(text, headers={"Content-Type": CONTENT_TYPE})
 
     return [
-        Route(DESCRIPTION, openapi),
+        Route(DESCRIPTION_PATH, openapi),
         Route("/live", live),
         Route("/ready", Readiness(site).ready),
         Route("/metrics", metrics),

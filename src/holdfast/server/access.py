@@ -246,6 +246,8 @@ def is_within(request: Request, networks: Sequence[Network]) -> bool:
 def read_limits(words: Sequence[str]) -> tuple[tuple[str, ...], bool]:
     """Return what a caller may see: the apps and workflows (none for all), and if payloads.
 
+    The words stand in a line of a file of tokens, or in a header that a proxy sets.
+
     >>> read_limits(["only=shop,mail/send", "payloads=hidden"])
     (('shop', 'mail/send'), False)
 

@@ -40,10 +40,10 @@ NO_RUN: Final = UUID(int=0)
 Needs: TypeAlias = Level | Literal["open"]
 """The level that an operation needs; one that is open needs no caller who says who asks."""
 
-NAMES: Final = ("do", "scope", "name", "kind", "topic", "workflow", "key", "step")
+NAMING_FIELDS: Final = ("do", "scope", "name", "kind", "topic", "workflow", "key", "step")
 """Fields of a query, a body or a form that name what is changed."""
 
-_LONGEST: Final = 200  # characters of a name
+_MAX_NAME: Final = 200  # characters of a name in the log
 
 logger = logging.getLogger("holdfast.server")
 
@@ -201,7 +201,7 @@ def named(texts: Iterable[object]) -> str:
 
 def names_in(given: object) -> list[object]:
     """Return what the fields of a query or a body say about what is changed."""
-    return [getattr(given, name, None) for name in NAMES]
+    return [getattr(given, name, None) for name in NAMING_FIELDS]
 
 
 def printable(text: str) -> str:
@@ -210,7 +210,7 @@ def printable(text: str) -> str:
     >>> printable("a\\x1b[2Jb")
     'a\\\\x1b[2Jb'
     """
-    shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "…"
+    shown = text if len(text) <= _MAX_NAME else text[:_MAX_NAME] + "…"
     return "".join(
         each if each.isprintable() else each.encode("unicode_escape").decode() for each in shown
     )

@@ -128,7 +128,7 @@ class Server:
 
     async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = route_path(scope)
-        if path.startswith("/v1/") and path != about.DESCRIPTION:
+        if path.startswith("/v1/") and path != about.DESCRIPTION_PATH:
             await self._api(scope, receive, send)
             return
         # With the program that it is mounted in, a route would raise what that is to answer.

@@ -8,7 +8,6 @@ the database's time.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 import threading
@@ -250,7 +249,10 @@ class HeartbeatService:
 
 
 class LoopLag:
-    """Measures the way through an event loop, now and then, from another thread."""
+    """Measures how long an event loop takes to begin a call that another thread sends it.
+
+    It is more than an instant if code blocks the loop.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._last = clock, 0.0
@@ -260,7 +262,7 @@ class LoopLag:
         """Send a call through the loop, unless one is under way. Safe from any thread."""
         if self._sent_at is None:
             self._sent_at = self._clock()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the worker has stopped
+            with suppress(RuntimeError):  # the loop is closed: the worker has stopped
                 loop.call_soon_threadsafe(self._arrived)
 
     def _arrived(self) -> None:

@@ -23,7 +23,7 @@ from holdfast._version import __version__
 from holdfast.insight.wording import behind
 from holdfast.server.access import Principal
 from holdfast.server.guard import SAFE, check_same_origin
-from holdfast.server.operations import NAMES, named, printable
+from holdfast.server.operations import NAMING_FIELDS, named, printable
 from holdfast.server.pages.live import Streams
 from holdfast.server.pages.rendering import ASSETS, BY_HASHED_NAME, render
 from holdfast.server.pages.sessions import COOKIE, Tokens, cookie_path, set_cookie, who
@@ -322,5 +322,5 @@ async def _html(view: View, page: Page, notes: ReadFrom) -> str:
 
 def _log_change(row: Row, view: View, outcome: str) -> None:
     if row.method != "GET":
-        what = named([view.request.url.path, *map(view.form.get, NAMES)])
+        what = named([view.request.url.path, *map(view.form.get, NAMING_FIELDS)])
         logger.info("%s by %s: %s", what.strip(), printable(view.principal.name), outcome)
