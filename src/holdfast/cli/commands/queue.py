@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.connecting import Link
     from holdfast.client import Message
+    from holdfast.insight.messages import MessageExplanation, QueueExplanation
     from holdfast.types import QueueInfo, QueueMetrics, Receipt
 
 T = TypeVar("T")
@@ -39,13 +40,13 @@ _PAGE = 500  # messages that are read at a time
         "update": f"{_WRITING}:update",
         "list": f"{_HERE}:list_queues",
         "show": f"{_HERE}:show",
-        "why": f"{_WRITING}:why",
+        "why": f"{_HERE}:why",
         "send": f"{_HERE}:send",
         "receive": f"{_HERE}:receive",
         "pop": f"{_WRITING}:pop",
         "ack": f"{_HERE}:ack",
         "nack": f"{_HERE}:nack",
-        "message": f"{_WRITING}:message",
+        "message": f"{_HERE}:message",
         "cancel": f"{_WRITING}:cancel",
         "change": f"{_WRITING}:change",
         "dead": f"{_HERE}:dead",
@@ -317,6 +318,48 @@ def dead(name: str, limit: int, cursor: str | None, all_: bool) -> None:
             click.echo(f"more with --cursor {rest}", err=True)
 
     call(lambda link: work(link, name))
+
+
+@command(
+    "message",
+    examples=("holdfast queue message parcels 17", "holdfast queue message parcels.dead 17 --json"),
+)
+@click.argument("name")
+@click.argument("message_id", metavar="ID", type=int)
+@names_similar
+async def message(link: Link, name: str, message_id: int) -> Answer:
+    """Show a message that waits or is in flight, whole, with the errors of its receives.
+
+    A dead letter is in the queue of the dead letters.
+    """
+    from holdfast.cli.render.queues import message_json, message_lines
+
+    found = await link.client.messages.get(name, message_id)
+    now = await link.store.now()
+    shown = message_json(found) | {"failures": [plain(each) for each in found.failures]}
+    return Answer(shown, lambda: click.echo("\n".join(message_lines(found, now))))
+
+
+@command("why", examples=("holdfast queue why parcels", "holdfast queue why parcels 17"))
+@click.argument("name")
+@click.argument("message", required=False, type=click.IntRange(min=0))
+@names_similar
+async def why(link: Link, name: str, message: int | None) -> Answer:
+    """Say what the messages of a queue wait for, or the one with the id MESSAGE.
+
+    A pause, a moment, the end of a receive, an older message of the group, or a receive: and what
+    would move it. Ids are in `holdfast queue show`.
+    """
+    from holdfast.insight.messages import explain_message, explain_queue
+
+    found: QueueExplanation | MessageExplanation
+    if message is None:
+        found = await explain_queue(link.store, name)
+    else:
+        found = await explain_message(link.store, name, message)
+    lines = [f"{found.state.replace('_', ' ')}: {found.because}"]
+    lines += [f"  {with_database(detail)}" for detail in found.details]
+    return Answer(found, "\n".join(lines))
 
 
 def _outcomes(done: list[bool], what: str) -> Answer:

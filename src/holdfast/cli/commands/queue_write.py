@@ -1,4 +1,4 @@
-"""`holdfast queue create`, `update` and `delete`; for its messages `pop`, `cancel`, `change`."""
+"""`holdfast queue create`, `purge`, `delete`, `pop`, `change`: what changes queues and messages."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from holdfast.cli.answers import Answer, answer, call, current_settings
 from holdfast.cli.commands.queue import end_of_receive, names_similar
 from holdfast.cli.framework import command, option
 from holdfast.cli.inputs import confirm, duration, future_moment, json_of, read_json
-from holdfast.cli.render.console import plain
-from holdfast.cli.render.hints import with_database
 
 if TYPE_CHECKING:
     from holdfast.cli.connecting import Link
-    from holdfast.insight.messages import MessageExplanation, QueueExplanation
-
 
 _yes_option = option("--yes", "Do not ask.")
 
@@ -150,26 +146,6 @@ def _count(what: str, count: int, where: str, name: str) -> Answer:
     return Answer({what: count}, text)
 
 
-@command(
-    "message",
-    examples=("holdfast queue message parcels 17", "holdfast queue message parcels.dead 17 --json"),
-)
-@click.argument("name")
-@click.argument("message_id", metavar="ID", type=int)
-@names_similar
-async def message(link: Link, name: str, message_id: int) -> Answer:
-    """Show a message that waits or is in flight, whole, with the errors of its receives.
-
-    A dead letter is in the queue of the dead letters.
-    """
-    from holdfast.cli.render.queues import message_json, message_lines
-
-    found = await link.client.messages.get(name, message_id)
-    now = await link.store.now()
-    shown = message_json(found) | {"failures": [plain(each) for each in found.failures]}
-    return Answer(shown, lambda: click.echo("\n".join(message_lines(found, now))))
-
-
 @command("cancel", examples=("holdfast queue cancel parcels 17",))
 @click.argument("name")
 @click.argument("message_id", metavar="ID", type=int)
@@ -246,25 +222,3 @@ def _done(what: str, done: bool, name: str, message_id: int) -> Answer:
     text = f"message {message_id} of {name} is {what}"
     missing = f"{name} has no message {message_id} that waits"
     return Answer({what: done}, text if done else missing, ok=done)
-
-
-@command("why", examples=("holdfast queue why parcels", "holdfast queue why parcels 17"))
-@click.argument("name")
-@click.argument("message", required=False, type=click.IntRange(min=0))
-@names_similar
-async def why(link: Link, name: str, message: int | None) -> Answer:
-    """Say what the messages of a queue wait for, or the one with the id MESSAGE.
-
-    A pause, a moment, the end of a receive, an older message of the group, or a receive: and what
-    would move it. Ids are in `holdfast queue show`.
-    """
-    from holdfast.insight.messages import explain_message, explain_queue
-
-    found: QueueExplanation | MessageExplanation
-    if message is None:
-        found = await explain_queue(link.store, name)
-    else:
-        found = await explain_message(link.store, name, message)
-    lines = [f"{found.state.replace('_', ' ')}: {found.because}"]
-    lines += [f"  {with_database(detail)}" for detail in found.details]
-    return Answer(found, "\n".join(lines))

@@ -1,4 +1,4 @@
-"""`holdfast schedules create`, `update` and `backfill`; and to cancel backfills."""
+"""`holdfast schedules create`, `update`, `backfill` and `cancel-backfills`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 _NONE: Final = "none"
+_UNASKED: Final = 100  # a backfill of more ticks has to be confirmed
+_COUNTED: Final = 10_000  # of more ticks it is only said that they are more
 # Of `create` and `update`.
 _options = together(
     option("--cron EXPR", "Five fields, six with seconds, or @daily."),
@@ -48,9 +50,6 @@ _options = together(
     option("--note TEXT", "A note for people."),
     app_option,
 )
-
-_UNASKED: Final = 100  # a backfill of more ticks has to be confirmed
-_COUNTED: Final = 10_000  # of more ticks it is only said that they are more
 
 
 @command(

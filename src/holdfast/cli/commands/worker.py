@@ -201,7 +201,7 @@ def _work(
     shard: int | None,
 ) -> int:
     from holdfast.cli.connecting import checked_database, find_database
-    from holdfast.cli.process.interpreter import leave_threads_behind
+    from holdfast.cli.process.interpreter import end_despite_threads
     from holdfast.cli.process.loading import AppReference
     from holdfast.cli.process.once import work_once
     from holdfast.cli.process.worker import serve
@@ -217,7 +217,7 @@ def _work(
             code = serve(app, database, settings.schema, options, origin, metrics, shard)
         else:
             code = work_once(app, database, settings, limits, options, origin)
-    leave_threads_behind(code)
+    end_despite_threads(code)
     return code
 
 

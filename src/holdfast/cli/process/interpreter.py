@@ -1,4 +1,4 @@
-"""What long-running commands choose: the event loop, its end, what the garbage collector skips."""
+"""The Python process of long-running commands: its event loop, its end, its garbage collection."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.worker.threads import STEP_THREADS
 
 _THREADS: Final = "asyncio"  # the prefix of the names of threads of `asyncio.to_thread`
 _LEFT: Final = (STEP_THREADS, f"{_THREADS}_")
-_IDLE_SECONDS: Final = 0.2  # for threads to end that have nothing to do
+_IDLE_SECONDS: Final = 0.2  # in which threads end that have nothing to do
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -31,10 +31,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 @contextmanager
-def left_with_threads() -> Generator[asyncio.Runner]:
-    """Run an event loop that does not wait, when it ends, for what `asyncio.to_thread` still runs.
+def runner_that_leaves_threads() -> Generator[asyncio.Runner]:
+    """Make a runner whose end does not wait for the threads of `asyncio.to_thread`.
 
-    Call `leave_threads_behind` later.
+    Call `end_despite_threads` after it: the end of the process would wait for them, too.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         loop, threads = runner.get_loop(), ThreadPoolExecutor(thread_name_prefix=_THREADS)
@@ -46,8 +46,8 @@ def left_with_threads() -> Generator[asyncio.Runner]:
             threads.shutdown(wait=False, cancel_futures=True)
 
 
-def leave_threads_behind(code: int) -> None:
-    """End the process now if a thread of a step still runs: Python would wait for it.
+def end_despite_threads(code: int) -> None:
+    """End the process with this code if the thread of a step still runs: Python would wait for it.
 
     The worker has drained: other workers have its runs, and the result of the thread is unused.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from holdfast.cli.process.interpreter import left_with_threads
+from holdfast.cli.process.interpreter import runner_that_leaves_threads
 from holdfast.cli.process.supervising import StopSignals
 from holdfast.cli.process.worker import WorkerProcess
 from holdfast.cli.render.console import plain, write_json
@@ -24,7 +24,7 @@ def work_once(
     origin: str | None,
 ) -> int:
     """Do what is due, write what was done, and return the exit code."""
-    with left_with_threads() as runner:
+    with runner_that_leaves_threads() as runner:
         done, code = runner.run(_sweep(app, database, settings.schema, limits, options, origin))
     if settings.json:
         write_json(plain(done))

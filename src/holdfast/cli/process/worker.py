@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli import exits
-from holdfast.cli.process.interpreter import left_with_threads, skip_what_exists
+from holdfast.cli.process.interpreter import runner_that_leaves_threads, skip_what_exists
 from holdfast.cli.process.supervising import Starter, StopSignals, find_starter
 from holdfast.database.keeping import kept_running
 from holdfast.database.resolve import Database
@@ -45,7 +45,7 @@ def serve(
     shown = None if metrics is None else _metrics_at(metrics)
     tracer = worker_tracer(app.name)
     skip_what_exists()
-    with left_with_threads() as runner:
+    with runner_that_leaves_threads() as runner:
         return runner.run(_serve(app, database, schema, options, origin, shown, tracer, shard))
 
 

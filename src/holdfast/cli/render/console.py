@@ -65,7 +65,8 @@ def numbers(*names: str) -> list[Column]:
 def cut(text: str, style: str) -> Text:
     """Return a styled text that is cut, not wrapped, if its column is too narrow.
 
-    rich narrows the columns that may wrap first, so leave out `no_wrap` of such a column.
+    On a narrow terminal, rich first narrows the columns that may wrap: make that of such texts
+    without `no_wrap`.
     """
     from rich.text import Text
 

@@ -49,7 +49,7 @@ def steps_table(steps: Sequence[StepProgress], now: int, *, most: int | None = N
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(justify="right", no_wrap=True)
-    table.add_column()  # these two may become narrow, and are cut: see `cut`
+    table.add_column()  # this and the next become narrow on a narrow terminal: see `cut`
     table.add_column(ratio=1)
     left = _left_out(steps, most)
     for number, layer in enumerate(_layers(steps), 1):

@@ -84,8 +84,7 @@ def timeline(
 
     until = ended_at or max([now, *(span.ended_at or 0 for span in spans)])
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1, 0, 0))
-    # On a narrow terminal, rich narrows the columns that may wrap: labels and notes. Their texts
-    # are cut instead of wrapped (see `cut`).
+    # Labels and notes become narrow on a narrow terminal: see `cut`.
     table.add_column(justify="right", style="dim", no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(max_width=_LABEL)
