@@ -4,11 +4,15 @@ second otherwise.
 Each is a process of its own, which can be killed, and does what `python -m holdfast` does. Three
 things differ: its parent is the process that has imported all, its hash seed is 0, and at its end
 the interpreter does not take apart what was imported. This file is also the program of that parent.
+
+What a command itself starts (`dev`, `worker --processes`) are forks, too, and children of its own.
 """
 
 from __future__ import annotations
 
 import atexit
+import ctypes
+import fcntl
 import gc
 import importlib
 import json
@@ -22,7 +26,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -33,6 +37,10 @@ _SEED = "PYTHONHASHSEED"
 _ENVIRONMENT = {name: os.environ[name] for name in os.environ if name != "PYTHONUNBUFFERED"}
 _ENVIRONMENT[_SEED] = "0"
 _LARGEST = 100_000  # bytes of a request
+_STARTERS = {"demo", "dev", "--processes"}  # in the words of commands that start others
+_CHILD_SUBREAPER = (
+    36  # of prctl: a descendant that loses its parent becomes a child of this process
+)
 _USUAL = (
     *(
         f"holdfast.cli.process.{name}"
@@ -103,15 +111,17 @@ def fork(
     """
     if not hasattr(os, "pidfd_open") or _read_at_start(env) != _read_at_start(_ENVIRONMENT):
         return None
-    request = json.dumps(
-        {
-            "arguments": list(arguments),
-            "env": {_SEED: "0", **env},
-            "cwd": str(cwd or Path.cwd()),
-            "new_session": new_session,
-        }
-    ).encode()
+    here = str(cwd or Path.cwd())
+    request = _request(["holdfast", *arguments], {_SEED: "0", **env}, here, new_session, [0, 1, 2])
     return Fork(request, streams) if len(request) <= _LARGEST else None
+
+
+def _request(
+    words: Sequence[str], env: Mapping[str, str], cwd: str, new_session: bool, fds: Sequence[int]
+) -> bytes:
+    """Ask for a fork; `fds` are what the descriptors that come with it are to be."""
+    named = {"words": words, "env": env, "cwd": cwd, "new_session": new_session, "fds": fds}
+    return json.dumps(named).encode()
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
@@ -159,7 +169,8 @@ class Parent:
                     return None
                 if (pid := os.fork()) == 0:
                     self._forget()
-                    return _become(json.loads(request), *fds)
+                    os.close(fds[0])
+                    return _become(json.loads(request), fds[1:])
                 end = socket.socket(fileno=fds[0])
                 for fd in fds[1:]:
                     os.close(fd)
@@ -184,13 +195,85 @@ class Parent:
         self._requests.close()
 
 
-def _become(request: dict[str, Any], end: int, *streams: int) -> dict[str, Any]:
+class Children:
+    """Makes what this process starts forks, and its children as new processes would be.
+
+    It will have threads and an event loop: a process of its own, forked before it has them, forks
+    in its place. Where that one has ended, or cannot do it, new processes start.
+    """
+
+    def __init__(self, requests: socket.socket) -> None:
+        self._requests = requests
+        self._prctl = ctypes.CDLL(None).prctl
+        self._new: Callable[..., int] = vars(subprocess)["_fork_exec"]
+        vars(subprocess)["_fork_exec"] = self._start
+
+    def _start(self, command: list[str], *how: Any) -> int:
+        """Do what `_posixsubprocess.fork_exec` does: return the id of a new process."""
+        kept, cwd, environment, stdin, stdout, stderr = (how[at] for at in (2, 3, 4, 5, 8, 10))
+        errors, session = how[12], how[14]
+        env = dict(os.fsdecode(each).split("=", 1) for each in environment or ())
+        if (
+            command[:2] == [sys.executable, "-m"]
+            and command[2].startswith("holdfast")
+            and _read_at_start(env) == _read_at_start(_ENVIRONMENT)
+        ):
+            given = {at: fd for at, fd in enumerate((stdin, stdout, stderr)) if fd >= 0}
+            given |= {fd: fd for fd in kept if fd != errors}
+            request = _request(command[2:], env, cwd or os.getcwd(), session, list(given))
+            if len(request) <= _LARGEST and (pid := self._fork(request, list(given.values()))):
+                return pid
+        return self._new(command, *how)
+
+    def _fork(self, request: bytes, fds: Sequence[int]) -> int | None:
+        """Ask for a fork, which is handed over to this process; return its id."""
+        self._prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
+        try:
+            socket.send_fds(self._requests, [request], fds)
+            return int(self._requests.recv(64) or 0)
+        except OSError:
+            return None
+        finally:
+            self._prctl(_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def _with_children(request: dict[str, Any]) -> dict[str, Any]:
+    """Return the request, and in each process that this one starts what that one is to be."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() != 0:
+        theirs.close()
+        Children(ours)
+        return request
+    ours.close()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    while True:
+        asked, fds, _, _ = socket.recv_fds(theirs, _LARGEST, 8)
+        if not asked:
+            os._exit(0)
+        if (pid := os.fork()) == 0:
+            between = os.getpid()
+            if os.fork() != 0:
+                os._exit(0)
+            while os.getppid() == between:
+                time.sleep(0.0002)
+            with theirs, suppress(OSError):  # of a parent that has been killed
+                theirs.send(str(os.getpid()).encode())
+            return _become(json.loads(asked), fds)
+        os.waitpid(pid, 0)
+        for fd in fds:
+            os.close(fd)
+
+
+def _become(request: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
     """Be as a process that has just started."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["new_session"]:
         os.setsid()
-    os.close(end)
-    for fd, given in enumerate(streams):
+    beyond = max(*fds, *request["fds"]) + 1
+    moved = [fcntl.fcntl(fd, fcntl.F_DUPFD, beyond) for fd in fds]
+    for fd in fds:
+        os.close(fd)
+    for fd, given in zip(request["fds"], moved, strict=True):
         os.dup2(given, fd)
         os.close(given)
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
@@ -202,7 +285,7 @@ def _become(request: dict[str, Any], end: int, *streams: int) -> dict[str, Any]:
     time.tzset()
     os.chdir(request["cwd"])
     sys.path[0] = os.getcwd()
-    sys.argv = ["holdfast", *request["arguments"]]
+    sys.argv = request["words"]
     sys.orig_argv = [sys.executable, "-m", *sys.argv]
     return request
 
@@ -213,15 +296,17 @@ def _reopened(stream: TextIO, fd: int) -> TextIO:
     return open(fd, mode, 1 if lines else -1, stream.encoding, stream.errors, closefd=False)
 
 
-def _run() -> None:
-    """Do what `python -m holdfast` does, to its end.
+def _run(module: str) -> None:
+    """Do what `python -m` does with a module, to its end.
 
     The interpreter would write to all pages that are shared with the parent: ten times the work of
     the fork.
     """
     code: object = None
+    if not hasattr(sys.modules[module], "__path__"):
+        del sys.modules[module]  # it will be `__main__`
     try:
-        runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
     if code is not None and not isinstance(code, int):
@@ -249,5 +334,8 @@ if __name__ == "__main__":
     _import_all()
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lack the other threads"
     gc.freeze()
-    if Parent(socket.socket(fileno=int(sys.argv[1]))).serve() is not None:
-        _run()
+    request = Parent(socket.socket(fileno=int(sys.argv[1]))).serve()
+    if request is not None and _STARTERS.intersection(request["words"]):
+        request = _with_children(request)
+    if request is not None:
+        _run(request["words"][0])

@@ -85,8 +85,6 @@ def test_it_says_where_the_database_is_and_how_to_start_a_run(dev: Process, tmp_
 
 
 def test_a_crashed_worker_is_replaced(dev: Process, tmp_path: Path) -> None:
-    import os
-
     (worker,) = until(lambda: children_of(dev.pid) or None, "the worker process")
     os.kill(worker, signal.SIGKILL)
     dev.await_text("was killed by SIGKILL; another starts")
@@ -121,8 +119,9 @@ def test_a_misspelled_app_is_a_usage_error(folder: Path, tmp_path: Path, homes: 
 
 
 def children_of(pid: int) -> list[int]:
+    """Return the children that have a session of their own, as workers do."""
     listed = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in listed]
+    return [child for child in map(int, listed) if os.getsid(child) == child]
 
 
 DEBUGGED = """

@@ -65,7 +65,7 @@ def seen_by(start: Start, folder: Path, *arguments: str) -> object:
         files = [stack.enter_context((folder / name).open("w+")) for name in ("in", "out", "err")]
         files[0].write("given")
         files[0].seek(0)
-        popen = start([*arguments, "probe.py"], env, [file.fileno() for file in files], folder)
+        popen = start(list(arguments), env, [file.fileno() for file in files], folder)
         assert popen is not None
         code = popen.wait(PATIENCE_SECONDS)
     said = [(folder / name).read_text() for name in ("out", "err")]
@@ -75,9 +75,9 @@ def seen_by(start: Start, folder: Path, *arguments: str) -> object:
 @pytest.mark.parametrize("arguments", [["check"], ["worker", "--database", "nowhere"]], ids=str)
 def test_a_command_sees_what_it_sees_in_a_new_process(tmp_path: Path, arguments: list[str]) -> None:
     (tmp_path / "probe.py").write_text(PROBE)
-    forked = seen_by(fork, tmp_path, *arguments)
+    forked = seen_by(fork, tmp_path, *arguments, "probe.py")
     (tmp_path / "seen").unlink()
-    assert forked == seen_by(a_new_process, tmp_path, *arguments)
+    assert forked == seen_by(a_new_process, tmp_path, *arguments, "probe.py")
 
 
 WAITS = """
@@ -131,6 +131,40 @@ def test_what_an_interpreter_reads_as_it_starts_needs_a_new_process(
     changes: dict[str, str],
 ) -> None:
     assert fork(["--version"], environment(changes), [0, 1, 2]) is None
+
+
+STARTS = """
+import os, subprocess, sys
+from holdfast import App
+
+app = App("starts")
+reading, writing = os.pipe()
+os.dup2(writing, 50)
+child = subprocess.Popen(
+    [sys.executable, "-m", "holdfast", "check", "probe.py"],
+    env={**os.environ, "PARENT": str(os.getpid())},
+    stderr=subprocess.PIPE, pass_fds=[50], start_new_session=True,
+)
+os.close(writing)
+os.close(50)
+_, complained = child.communicate()
+print(child.returncode, complained.decode(), os.read(reading, 100).decode(), flush=True)
+"""
+STARTED = """
+import os
+os.write(50, b"passed on")
+os.close(50)
+assert int(os.environ.pop("PARENT")) == os.getppid()
+"""
+
+
+def test_what_a_command_starts_sees_what_it_sees_in_a_new_process(tmp_path: Path) -> None:
+    """It is a child of the command, with the descriptors that were passed to it."""
+    (tmp_path / "probe.py").write_text(STARTED + PROBE)
+    (tmp_path / "dev.py").write_text(STARTS)  # a word by which it starts others
+    forked = seen_by(fork, tmp_path, "check", "dev")
+    (tmp_path / "seen").unlink()
+    assert forked == seen_by(a_new_process, tmp_path, "check", "dev")
 
 
 def test_a_line_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
