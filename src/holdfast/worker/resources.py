@@ -11,7 +11,7 @@ from typing import Any, Final
 from holdfast.codec import describe
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
 from holdfast.errors import ConfigurationError
-from holdfast.store.closing import to_the_end
+from holdfast.values.waits import to_the_end
 
 logger = logging.getLogger("holdfast.worker")
 
