@@ -17,14 +17,16 @@ export NODE_OPTIONS := --max-semi-space-size=64
 demo: .venv/runtime
 	$(BIN)/holdfast demo
 
+# Tests wait more than they compute, so more processes than processors.
+TEST_PROCESSES ?= 5
 test: .venv/runtime
 	$(MAKE) --no-print-directory -j 2 .venv/tools .venv/programs
 	$(MAKE) --no-print-directory -j 2 $(LINT) bytecode
-	$(BIN)/pytest -n 4 --dist worksteal
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal
 
 # Compiled at once: where Python may not write bytecode (PYTHONDONTWRITEBYTECODE), each of the
 # thousand processes that tests start would compile it again, for half a second. Nor would each of
-# four make the asserts of all tests and plugins again, for eight seconds.
+# five make the asserts of all tests and plugins again, for eight seconds.
 bytecode: .venv/tools
 	$(BIN)/python -m compileall -q -x '/test_' src tests
 	-PYTHONDONTWRITEBYTECODE= $(BIN)/python scripts/compile_tests.py >/dev/null
@@ -38,12 +40,12 @@ test-quick: .venv/tools
 # All tests in a drawn order: make test-random SEED=7. A test that needs another one before it fails.
 SEED ?= 1
 test-random: .venv/tools .venv/programs
-	HOLDFAST_TEST_ORDER=$(SEED) $(BIN)/pytest -n 4 --dist worksteal
+	HOLDFAST_TEST_ORDER=$(SEED) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal
 
 # What holds for one database, over so many as one engine: make test-shards SHARDS=4.
 SHARDS ?= 4
 test-shards: .venv/tools .venv/programs
-	HOLDFAST_TEST_SHARDS=$(SHARDS) $(BIN)/pytest -n 4 --dist worksteal \
+	HOLDFAST_TEST_SHARDS=$(SHARDS) $(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal \
 	tests/store/contract tests/store/client tests/crash
 
 # What may differ between versions of Python, on the others that this machine has.
