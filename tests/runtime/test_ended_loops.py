@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 from unittest.mock import AsyncMock
 
@@ -326,6 +327,21 @@ async def test_a_stop_that_is_cancelled_is_made_to_its_end(
     left = {thread.name for thread in threading.enumerate() if thread not in others}
     assert not left & {"holdfast watchdog", "holdfast heartbeat"}
     assert await take_over(store) == 2
+
+
+async def test_a_worker_stops_although_steps_hold_all_threads_of_the_loop() -> None:
+    """They wait for `asyncio.to_thread`, and the loop has few threads."""
+    store, done = OpenStore(), threading.Event()
+    asyncio.get_running_loop().set_default_executor(threads := ThreadPoolExecutor(1))
+    threads.submit(done.wait)
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    stopping = asyncio.create_task(worker.stop(0))
+    await asyncio.wait([stopping], timeout=30)
+    stopped = stopping.done()
+    done.set()
+    await stopping
+    assert stopped
 
 
 async def test_a_second_stop_waits_for_the_first() -> None:

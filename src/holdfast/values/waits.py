@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 from holdfast.errors import ConfigurationError
 
@@ -47,3 +48,15 @@ async def to_the_end(work: Awaitable[object], end_grace: Callable[[], None] = la
     if cancelled is not None:
         raise cancelled from None if task.cancelled() else task.exception()
     task.result()
+
+
+async def ended_apart(end: Callable[[], None]) -> None:
+    """Call what blocks until something has ended, in a thread of its own.
+
+    Code of users may hold all threads of the event loop, by `asyncio.to_thread`.
+    """
+    threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast stop")
+    try:
+        await asyncio.get_running_loop().run_in_executor(threads, end)
+    finally:
+        threads.shutdown(wait=False)

@@ -32,6 +32,7 @@ from uuid import UUID
 from holdfast.errors import DatabaseError
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.store.port import Store
+from holdfast.values.waits import ended_apart
 from holdfast.worker.event_loop import LoopProbe
 from holdfast.worker.giving_back import GivenUp, give_back
 
@@ -210,8 +211,7 @@ class Watchdog:
         self._stop_within: float | None = None  # seconds; None: not asked to stop
         self._ends_within: float | None = None  # seconds; None: it may work until it is stopped
         self._stop_at_once = False  # asked to stop without a grace period, or for a second time
-        self._silent = 0.0  # seconds that the event loop has not answered
-        self._told = False  # True if it was logged that it does not answer
+        self._silent, self._told = 0.0, False  # seconds without an answer; True if that was logged
 
     def start(self) -> None:
         """Watch this thread, which runs the worker's event loop, from now on. Idempotent."""
@@ -227,7 +227,7 @@ class Watchdog:
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()
-            await asyncio.get_running_loop().run_in_executor(None, thread.join, _JOIN_SECONDS)
+            await ended_apart(lambda: thread.join(_JOIN_SECONDS))
 
     def expect_end(self, grace_seconds: float) -> None:
         """Record that the worker was asked to stop. Safe in a signal handler and in any thread."""
