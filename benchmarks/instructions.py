@@ -1,9 +1,9 @@
 """How many instructions the runtime executes: `python -m benchmarks.instructions`.
 
 Figures of `micro_turn.py` in thousands of instructions of the processor, counted by `valgrind
---tool=callgrind`. They do not depend on what else the machine does, so two commits whose times
-differ may be told apart: `--against COMMIT` counts that commit as well. Each is the difference of
-many calls and few, without the imports and with the search for garbage off.
+--tool=callgrind`. They do not depend on what else the machine does, so they show if one commit is
+slower than another: `--against COMMIT` counts that commit as well. Each figure is the difference
+between many calls and few, so imports do not count; the garbage collector is off.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from benchmarks.runner import ROOT
 from holdfast.runtime.turn.turn import Turn
 
 VALGRIND = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
-PATIENCE_SECONDS = 300
+LONGEST_SECONDS = 300
 FEW, MANY = 10, 110
 _kept: list[Turn] = []  # so that no turn is freed while others are counted
 
@@ -51,7 +51,7 @@ FIGURES: dict[str, Callable[[int], None]] = {
 
 
 def counted(action: Callable[[int], None], calls: int, dump: Path) -> int:
-    """Return the instructions of so many calls; the counter writes them to `dump`."""
+    """Return the instructions of `calls` calls; valgrind writes them to `dump`."""
     _control("--instr=on")
     _control("--zero")
     action(calls)
@@ -61,12 +61,12 @@ def counted(action: Callable[[int], None], calls: int, dump: Path) -> int:
     return int(total.split()[1])
 
 
-def _control(order: str) -> None:
-    command = ["callgrind_control", order, str(os.getpid())]
+def _control(option: str) -> None:
+    command = ["callgrind_control", option, str(os.getpid())]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def side(out: Path) -> None:
+def print_figures(out: Path) -> None:
     """Print the figures of the holdfast that is imported, a line each; valgrind runs this."""
     dumps = 0
     for action in FIGURES.values():
@@ -95,7 +95,7 @@ def count(source: Path) -> list[float]:
             env=environment,
             capture_output=True,
             text=True,
-            timeout=PATIENCE_SECONDS,
+            timeout=LONGEST_SECONDS,
         )
     if done.returncode != 0:
         raise SystemExit(f"valgrind failed for {source}:\n{done.stderr[-2000:]}")
@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--side", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side is not None:
-        side(options.side)
+        print_figures(options.side)
         return
     now = count(ROOT)
     before = now

@@ -362,7 +362,7 @@ async def test_a_second_stop_waits_for_the_first() -> None:
 
 
 @pytest.mark.parametrize("stops", [False, True])
-async def test_work_is_given_back_if_all_tasks_are_cancelled_and_the_loop_goes_on(
+async def test_work_is_given_back_if_all_tasks_are_cancelled_and_the_loop_continues(
     caplog: pytest.LogCaptureFixture, stops: bool
 ) -> None:
     """Also if a stop was under way, which is cut off."""
