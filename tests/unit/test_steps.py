@@ -273,12 +273,18 @@ def test_what_cannot_be_a_step_is_refused(fn: Any) -> None:
         app.step(name="bad")(fn)
 
 
-def test_a_decorator_of_methods_stands_above_that_of_a_step() -> None:
-    for decorator in (staticmethod, classmethod):
+@pytest.mark.parametrize("decorator", [staticmethod, classmethod])
+def test_a_decorator_of_methods_below_another_is_refused_with_the_right_order(
+    decorator: Any,
+) -> None:
+    async def work(ctx: object) -> None: ...
+
+    makers: dict[str, Any] = {"step": app.step, "activity": app.activity, "workflow": app.workflow}
+    for kind, make in makers.items():
         with pytest.raises(
-            ConfigurationError, match=f"write @{decorator.__name__} above .* a step"
+            ConfigurationError, match=f"^{kind} work: write @{decorator.__name__} above"
         ):
-            app.step(decorator(double.fn))
+            make(decorator(work))
 
 
 async def test_an_object_that_is_called_with_await_may_be_a_step() -> None:

@@ -25,6 +25,7 @@ from holdfast.definitions.signatures import (
     Signature,
     evaluate,
     read_signature,
+    refuse_method,
 )
 from holdfast.definitions.streams import StreamSink, StreamWriter
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -85,11 +86,7 @@ class Recorded(Generic[P, R_co]):
 
         Raises ConfigurationError for a function that cannot be recorded, naming what to change.
         """
-        if (kind := type(fn)) in (staticmethod, classmethod):
-            raise ConfigurationError(
-                f"write @{kind.__name__} above the decorator that makes {fn.__name__} a "
-                f"{self.kind}, not below it"
-            )
+        refuse_method(fn, self.kind)
         functools.update_wrapper(self, fn)
         self.fn: Callable[..., Any] = fn
         self.name = self._check_name(fn, name)

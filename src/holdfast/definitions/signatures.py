@@ -290,6 +290,15 @@ class Signature:
         return declared
 
 
+def refuse_method(fn: Callable[..., object], kind: str) -> None:
+    """Raise ConfigurationError if `@staticmethod` or `@classmethod` has made this of a function."""
+    if (decorator := type(fn)) in (staticmethod, classmethod):
+        raise ConfigurationError(
+            f"{kind} {fn.__name__}: write @{decorator.__name__} above its other decorator, not "
+            "below it"
+        )
+
+
 def read_signature(fn: Callable[..., object]) -> inspect.Signature:
     """Return a callable's signature. Raises ConfigurationError if it has none."""
     try:

@@ -20,7 +20,7 @@ from holdfast.definitions.middleware import CallNext, Layers, surround
 from holdfast.definitions.options import option
 from holdfast.definitions.recorded import check_retry, check_run_retry
 from holdfast.definitions.schedules import Schedule
-from holdfast.definitions.signatures import Declared, read_signature
+from holdfast.definitions.signatures import Declared, read_signature, refuse_method
 from holdfast.definitions.start_rules import RuleOptions, rules_of
 from holdfast.definitions.startable import AnyStartable, Startable
 from holdfast.definitions.steps import Step
@@ -339,6 +339,7 @@ class Registry:
 
 def _input_parameter(fn: Callable[..., object], name: str) -> inspect.Parameter | None:
     """Return the parameter for the input; refuse a function with other parameters."""
+    refuse_method(fn, "workflow")
     if not inspect.iscoroutinefunction(fn):
         way_out = ", without yield" if inspect.isasyncgenfunction(fn) else ""
         raise ConfigurationError(f"workflow {name} must be an async function{way_out}")
