@@ -25,6 +25,7 @@ from holdfast.errors import (
     SchemaMissing,
     TransientDatabaseError,
 )
+from holdfast.store.port.store import Unanswered
 from holdfast.store.postgres import PostgresStore, database
 from holdfast.store.postgres.database import translated
 from holdfast.store.postgres.errors import ended_by_server, is_sound, translate, was_undone
@@ -45,13 +46,13 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         (asyncpg.LockNotAvailableError("x"), LockTimeout),
         (asyncpg.AdminShutdownError("x"), DatabaseUnavailable),
         (asyncpg.CannotConnectNowError("x"), DatabaseUnavailable),
-        (asyncpg.ConnectionDoesNotExistError("x"), DatabaseUnavailable),
+        (asyncpg.ConnectionDoesNotExistError("x"), Unanswered),
         (asyncpg.TooManyConnectionsError("x"), DatabaseUnavailable),
         (asyncpg.InvalidPasswordError("x"), DatabaseUnavailable),
         (asyncpg.ReadOnlySQLTransactionError("x"), DatabaseUnavailable),
         (asyncpg.InterfaceError("connection is closed"), DatabaseUnavailable),
         (ConnectionRefusedError("x"), DatabaseUnavailable),
-        (TimeoutError("x"), DatabaseUnavailable),
+        (TimeoutError("x"), Unanswered),
         (asyncpg.InsufficientPrivilegeError("x"), InsufficientRights),
         (asyncpg.UndefinedFunctionError("x"), SchemaMissing),
         (
@@ -87,10 +88,18 @@ def test_errors_are_translated(raised: Exception, kind: type[HoldfastError]) -> 
 
 def test_the_state_of_the_driver_is_said_in_words() -> None:
     state = "cannot switch to state 15; another operation (2) is in progress"
-    lost = "the database cannot be reached: the connection was lost in the middle of a call"
+    lost = "the database cannot be reached: the connection was lost before the call"
     assert str(translate(asyncpg.InternalClientError(state))) == lost
     ended = ended_by_server(asyncpg.InternalClientError(state))
     assert "the session of a transaction has ended before its commit: it was lost" in str(ended)
+
+
+@pytest.mark.parametrize(
+    "lost", [asyncpg.ConnectionDoesNotExistError("connection was closed"), TimeoutError()]
+)
+def test_a_lost_answer_is_not_a_refusal(lost: Exception) -> None:
+    """Fault: it said `TimeoutError`, and `builds roll-back` made again went back twice."""
+    assert "but the call may have been carried out" in str(translate(lost))
 
 
 def test_a_connection_is_sound_after_a_statement_that_the_server_stopped() -> None:

@@ -32,6 +32,7 @@ from holdfast.errors import (
     UnknownFlow,
     UnknownQueue,
 )
+from holdfast.store.port.store import Unanswered
 from holdfast.store.port.transactions import sqlstate_of
 from holdfast.values.moments import to_datetime
 
@@ -41,7 +42,7 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "40P01": TransientDatabaseError,  # deadlock
     "55P03": LockTimeout,
     "57014": TransientDatabaseError,  # statement timeout
-    "08": DatabaseUnavailable,  # connection lost
+    "08": Unanswered,  # connection lost
     "53": DatabaseUnavailable,  # out of connections, memory, disk
     "57": DatabaseUnavailable,  # shutting down, starting up
     "58": DatabaseUnavailable,  # trouble below the server
@@ -87,6 +88,7 @@ _MEANINGS: Final[dict[type[HoldfastError], str]] = {
         "another transaction holds what the call needs (`holdfast doctor` names open "
         "transactions); the call may be made again: "
     ),
+    Unanswered: "the connection was lost, but the call may have been carried out: ",
     InsufficientRights: "the role lacks a right that the call needs: ",
     SchemaMissing: "the schema lacks what the call needs (run `holdfast migrate`): ",
     PayloadError: "the database cannot store a value of the call: ",
@@ -177,9 +179,13 @@ def _from_driver(error: Exception) -> HoldfastError:
         return DatabaseUnavailable(
             "none of the database's hosts accepts writes now, or is what target_session_attrs wants"
         )
+    if isinstance(error, TimeoutError):
+        return Unanswered(
+            "the database did not answer in time, but the call may have been carried out"
+        )
     reason = str(error) or type(error).__name__
     if reason.startswith(_LOST_TEXT):
-        reason = "the connection was lost in the middle of a call"
+        reason = "the connection was lost before the call"
     return DatabaseUnavailable(f"the database cannot be reached: {reason}")
 
 

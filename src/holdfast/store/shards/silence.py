@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.store.port.store import Unanswered
 
 T = TypeVar("T")
 
@@ -41,7 +42,7 @@ class Silence:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise DatabaseUnavailable(_SILENT) from None
+            raise Unanswered(f"{_SILENT}, but the call may have been carried out") from None
         finally:
             suspicion.cancel()
             self._waiting.discard(limit)
