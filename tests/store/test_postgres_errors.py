@@ -44,7 +44,7 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         (asyncpg.DeadlockDetectedError("x"), TransientDatabaseError),
         (asyncpg.SerializationError("x"), TransientDatabaseError),
         (asyncpg.LockNotAvailableError("x"), LockTimeout),
-        (asyncpg.AdminShutdownError("x"), DatabaseUnavailable),
+        (asyncpg.AdminShutdownError("x"), Unanswered),
         (asyncpg.CannotConnectNowError("x"), DatabaseUnavailable),
         (asyncpg.ConnectionDoesNotExistError("x"), Unanswered),
         (asyncpg.TooManyConnectionsError("x"), DatabaseUnavailable),
@@ -116,7 +116,7 @@ def test_an_error_that_ends_the_session_may_pass(code: str) -> None:
     """
     said = {"C": code, "M": "terminating connection"}
     ending = asyncpg.PostgresError.new({**said, "S": "FATAL", "V": "FATAL"})
-    assert type(translate(ending)) is DatabaseUnavailable
+    assert type(translate(ending)) is Unanswered
     assert not is_sound(ending)
     other = asyncpg.PostgresError.new({**said, "S": "ERROR", "V": "ERROR"})
     assert type(translate(other)) is DatabaseError

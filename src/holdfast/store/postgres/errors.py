@@ -44,6 +44,7 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "57014": TransientDatabaseError,  # statement timeout
     "08": Unanswered,  # connection lost
     "53": DatabaseUnavailable,  # out of connections, memory, disk
+    "57P01": Unanswered,  # ended, perhaps while the commit waited for a standby
     "57": DatabaseUnavailable,  # shutting down, starting up
     "58": DatabaseUnavailable,  # trouble below the server
     "28": DatabaseUnavailable,  # login refused
@@ -147,7 +148,7 @@ def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
     code = error.sqlstate or ""
     if code in _REPLACED and _REPLACED[code].match(str(error)):
         return TransientDatabaseError
-    other = DatabaseUnavailable if _has_ended(error) else DatabaseError
+    other = Unanswered if _has_ended(error) else DatabaseError
     return _ERRORS.get(code) or _ERRORS.get(code[:2]) or other
 
 
