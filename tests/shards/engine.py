@@ -63,7 +63,7 @@ class ShardedServer(EmbeddedServer):
         self.ensure_running()
         for number in range(1, count):
             execute(
-                first.replace("/holdfast?", "/postgres?"),
+                first.replace("/holdfast?", "/template1?"),
                 f"create database holdfast_{number} template holdfast",
             )
         self.count = count

@@ -399,8 +399,8 @@ async def test_another_database_is_refused(pair: Pair, embedded_server: Embedded
     """S15."""
     for url, why in (
         (embedded_server.url, "it is not a copy of it"),
-        (pair.standby.url.replace("/holdfast?", "/postgres?"), "another database of the same"),
-        (pair.primary.url.replace("/holdfast?", "/postgres?"), "another database of the same"),
+        (pair.standby.url.replace("/holdfast?", "/template1?"), "another database of the same"),
+        (pair.primary.url.replace("/holdfast?", "/template1?"), "another database of the same"),
     ):
         async with opened(pair.primary.url, url) as store:
             with pytest.raises(ConfigurationError, match=why):
