@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from hand import Hand
-from tests.runtime.desk import working
+from tests.runtime.desk import eventually, working
 
 from holdfast import App, Client
 from holdfast.errors import InvalidInput
@@ -70,3 +70,26 @@ async def test_workers_work_on_a_flow_that_sql_has_created(
 
     async with working(app, store), Client(store=store) as client:
         assert await client.run(site, "x", wait="60s") == {"size": 9}
+
+
+async def test_a_flow_that_sql_has_made_again_is_left_until_it_was_compared(
+    store: PostgresStore, hand: Hand
+) -> None:
+    app = App("shop")
+    site = app.flow("site", input=str)
+
+    @site.step
+    async def page(run: str) -> str:
+        return f"page of {run}"
+
+    async with working(app, store), Client(store=store) as client:
+        await client.flows.delete("shop/site")
+        hand.define("shop/site", ("page", []))
+        handle = await client.start(site, "x")
+
+        async def is_left() -> bool:
+            return "SQL has made flow shop/site@1 since" in str(await client.why(handle.run_id))
+
+        await eventually(is_left)
+        await client.flows.compile(app)
+        assert await handle.result("60s") == {"page": "page of x"}

@@ -273,6 +273,7 @@ class Claimer:
     ) -> bool:
         loop = asyncio.get_running_loop()
         sent = self._claimed = loop.time()
+        handlers = self.room.without_skipped(handlers, sent)
         # Calls of `due_at` during the claim count: the claim may not see the task.
         self._next_due = None
         asked, seeks_leases = self._clock.local(), self._seeks_leases
@@ -280,7 +281,7 @@ class Claimer:
         claims = await self._store.claim_tasks(
             self._worker_id,
             self._queues,
-            self.room.without_skipped(handlers, sent),
+            handlers,
             limit,
             lease_seconds=self._lease_seconds,
             ahead_seconds=AHEAD_SECONDS,

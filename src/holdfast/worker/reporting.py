@@ -118,7 +118,7 @@ class OpenAttempts(ABC, Generic[A]):
         run_logger.error(
             "%s %s of run %s cannot be begun: %s", self.kind, task.key, task.run_id, reason
         )
-        again = self._clock.now() + int((seconds or self.again_seconds) * 1e6)
+        again = self._clock.now() + int((self.again_seconds if seconds is None else seconds) * 1e6)
         self._release(Release(task.run_id, task.key, task.lease_no, again, reason, quotes))
 
     def _begin(self, attempt: A) -> None:

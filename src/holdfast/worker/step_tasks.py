@@ -48,7 +48,6 @@ from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution, 
 logger = logging.getLogger("holdfast.run")
 
 _UNFIT_SECONDS: Final = 30.0  # before a task that does not fit is claimed again
-_OTHERS_SECONDS: Final = 1.0  # before others get a task; this worker skips its flow for longer
 _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back
 _MANY: Final = 40  # so many ends are worth two calls, if the answers bring work
 _LOCK_MILLIS: Final = 500  # workers that end steps of one run wait for each other at its rows
@@ -208,7 +207,10 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
         if task.shape_hash not in (None, hash_of_code):
             self._skip(handler, asyncio.get_running_loop().time())
             reason = f"the shape of flow {handler} was replaced: this code has another"
-            self._leave(task, reason, _OTHERS_SECONDS)
+            if not task.shape_hash:
+                since = f"SQL has made flow {handler} since this worker started"
+                reason = f"{since}: restart it, or run `holdfast flows compile`"
+            self._leave(task, reason, 0)  # at once, for others: this worker claims none
             return
         try:
             check_open((task.payload,))

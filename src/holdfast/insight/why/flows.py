@@ -200,7 +200,9 @@ class _Reader:
             return Reason(because, Action("start_worker", name=queue))
         if waits := [each for each in around.limits if _step_of(each) == step.step]:
             return Reason(f"{text}: {limits_text(waits, around.now)}")
-        return Reason(f"{text}, and {several(len(serving), 'worker')} could take it")
+        text += f", and {several(len(serving), 'worker')} could take it"
+        left = "" if tasks.stuck is None else f"; one has left it: {shown_words(tasks.stuck)}"
+        return Reason(text + left)
 
     def _held(self, step: StepProgress, tasks: OpenStepTasks, reason: str) -> str:
         again = self._at(tasks.visible_at)
