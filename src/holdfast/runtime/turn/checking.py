@@ -174,14 +174,14 @@ def _watch_coroutines() -> None:
     original = warnings._warn_unawaited_coroutine  # type: ignore[attr-defined]
 
     def warn(coro: Any) -> None:
-        steps = coro.cr_frame.f_locals.get("self") if coro.cr_code is _PERFORM else None
-        loop = None if isinstance(steps, WatchedSteps) else _loop_of(coro, inspect.currentframe())
-        if isinstance(steps, WatchedSteps):
-            steps.dropped(coro)
-        elif loop is not None and loop.watch is not None:
+        owner = coro.cr_frame.f_locals.get("self")
+        if coro.cr_code is _PERFORM and isinstance(owner, WatchedSteps):
+            owner.dropped(coro)
+            return
+        loop = _loop_of(coro, inspect.currentframe())
+        if loop is not None and loop.watch is not None:
             if not loop.closing:
-                of_context = isinstance(coro.cr_frame.f_locals.get("self"), ContextPart)
-                name = f"ctx.{coro.__name__}" if of_context else coro.__name__
+                name = f"ctx.{coro.__name__}" if isinstance(owner, ContextPart) else coro.__name__
                 loop.watch.tell(_unawaited(f"{running_line() or 'its code'} calls {name}", "it"))
         elif coro.cr_origin is None:
             # As `original` does, but at the line of its caller: it would name this one.
