@@ -582,6 +582,44 @@ async def test_an_error_of_code_that_forgot_an_await_comes_with_a_warning(
     assert "in code calls step charge and does not await it" in caplog.text
 
 
+@pytest.mark.parametrize("in_task", [False, True])
+async def test_an_error_that_kept_code_from_awaiting_is_the_end_of_the_run(
+    caplog: pytest.LogCaptureFixture, in_task: bool
+) -> None:
+    """Python drops the calls that are made already when an argument raises."""
+
+    async def code(charge: Any) -> object:
+        return await asyncio.gather(charge(1), charge(dict[str, int]()["price"]))
+
+    async def part(charge: Any) -> object:
+        return await asyncio.create_task(code(charge))
+
+    app, checkout = workflow_of(part if in_task else code)
+    async with Environment(app) as env:
+        with pytest.raises(RunFailed, match="KeyError: 'price'"):
+            await env.run(checkout)
+    assert "in code calls step charge and does not await it" in caplog.text
+
+
+async def test_a_cancel_that_kept_code_from_awaiting_comes_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def code(charge: Any) -> object:
+        async def later() -> object:
+            return await asyncio.gather(charge(1), charge(await asyncio.sleep(60, 3)))
+
+        task = asyncio.create_task(later())
+        await asyncio.sleep(1)
+        task.cancel()
+        await asyncio.wait([task])
+        return await charge(2)
+
+    app, checkout = workflow_of(code)
+    async with Environment(app) as env:
+        assert await env.run(checkout) == 2
+    assert "in later calls step charge and does not await it" in caplog.text
+
+
 async def test_a_step_that_is_cancelled_before_it_begins_is_not_said_to_be_forgotten() -> None:
     async def code(charge: Any) -> object:
         task = asyncio.create_task(charge(1))

@@ -101,7 +101,7 @@ class WatchedSteps(Steps, kw_only=True):
         call = _call_of(coro)
         for made, _, what in () if self.loop.closing else self._made:
             if made is call:
-                self.tell(_unawaited(what))
+                _forgotten(self.loop, _unawaited(what), self.tell)
 
     def check_end(self, *, raised: bool) -> None:
         """Report the calls that code that has ended never awaited.
@@ -152,6 +152,24 @@ def _unawaited(what: str, called: str = "the step") -> str:
     return f"{what} and does not await it: {called} never runs; write `await` before the call"
 
 
+def _forgotten(loop: WorkflowLoop, problem: str, tell: Callable[[str], None]) -> None:
+    """Report a call that nobody can await any more, once the task that has dropped it suspends.
+
+    If it has raised or was cancelled, this is a warning: that may have kept it from awaiting.
+    """
+    task = asyncio.current_task(loop)
+
+    def judge() -> None:
+        # Without exception(): asyncio would take it for one that was retrieved.
+        kept = task is not None and (task.cancelled() or task._exception is not None)
+        (loop.problems.append if kept else tell)(problem)
+
+    if task is None:
+        judge()
+    else:
+        loop.make_ready(asyncio.Handle(judge, (), loop))
+
+
 def _loop_of(coro: Any, frame: FrameType | None) -> WorkflowLoop | None:
     """Return the loop of the run whose code has dropped a coroutine; None if none is known.
 
@@ -182,7 +200,8 @@ def _watch_coroutines() -> None:
         if loop is not None and loop.watch is not None:
             if not loop.closing:
                 name = f"ctx.{coro.__name__}" if isinstance(owner, ContextPart) else coro.__name__
-                loop.watch.tell(_unawaited(f"{running_line() or 'its code'} calls {name}", "it"))
+                problem = _unawaited(f"{running_line() or 'its code'} calls {name}", "it")
+                _forgotten(loop, problem, loop.watch.tell)
         elif coro.cr_origin is None:
             # As `original` does, but at the line of its caller: it would name this one.
             text = f"coroutine {coro.__qualname__!r} was never awaited"
