@@ -499,7 +499,7 @@ class Client:
                 raise refusal(prepared.template.name, each)
             handle = RunHandle(
                 self._session,
-                each.run_id if run.key is None else reference_of(run, each),
+                reference_of(run, each),
                 first=each.run_id,
                 workflow=prepared.workflow,
                 already_existed=not each.created,
