@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
+from typing import cast
 from uuid import UUID, uuid4
 
 import msgspec
@@ -58,13 +59,14 @@ class BulkChange:
     def __init__(
         self,
         session: Session,
-        where: RunFilters | Sequence[RunRef],
+        where: RunFilters | Iterable[RunRef],
         dry_run: bool,
         progress: Callable[[BulkOutcome], None] | None,
     ) -> None:
         self._session = session
-        self._where: RunFilters | Sequence[RunRef]
-        self._where = where if isinstance(where, dict) else list(where)
+        self._where: RunFilters | Sequence[RunRef] = (
+            cast("RunFilters", where) if isinstance(where, dict) else list(where)
+        )
         self._dry_run, self._progress = dry_run, progress
         self._left_to_parents = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import builtins
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from typing import Final, Unpack
 from uuid import UUID
 
@@ -441,7 +441,7 @@ class Runs(Group):
 
     async def cancel_all(
         self,
-        where: RunFilters | Sequence[RunRef],
+        where: RunFilters | Iterable[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -467,7 +467,7 @@ class Runs(Group):
 
     async def terminate_all(
         self,
-        where: RunFilters | Sequence[RunRef],
+        where: RunFilters | Iterable[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -485,7 +485,7 @@ class Runs(Group):
 
     async def pause_all(
         self,
-        where: RunFilters | Sequence[RunRef],
+        where: RunFilters | Iterable[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -505,7 +505,7 @@ class Runs(Group):
 
     async def resume_all(
         self,
-        where: RunFilters | Sequence[RunRef],
+        where: RunFilters | Iterable[RunRef],
         *,
         by: str | None = None,
         dry_run: bool = False,
@@ -521,7 +521,7 @@ class Runs(Group):
 
     async def reschedule_all(
         self,
-        where: RunFilters | Sequence[RunRef],
+        where: RunFilters | Iterable[RunRef],
         *,
         reason: str | None = None,
         by: str | None = None,
@@ -543,7 +543,7 @@ class Runs(Group):
 
     async def signal_all(
         self,
-        where: RunFilters | Sequence[RunRef],
+        where: RunFilters | Iterable[RunRef],
         name: str,
         payload: object = None,
         *,
@@ -564,7 +564,7 @@ class Runs(Group):
 
     async def retry_all(
         self,
-        where: RunFilters | Sequence[RunRef],
+        where: RunFilters | Iterable[RunRef],
         *,
         dry_run: bool = False,
         progress: Callable[[BulkOutcome], None] | None = None,
