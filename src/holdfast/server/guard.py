@@ -146,7 +146,7 @@ class Slot:
 
 
 class RequestGate:
-    """Lets so many requests in; one more waits a second."""
+    """Lets at most `most` requests be under way; one more waits a second, then it is refused."""
 
     def __init__(self, most: int = MAX_REQUESTS) -> None:
         self._free = asyncio.Semaphore(most)
@@ -172,7 +172,7 @@ class RequestGate:
 
 
 class StreamGate:
-    """Lets so many streams be open, and so many of one principal."""
+    """Lets at most `most` streams be open, of one principal at most `most_each`."""
 
     def __init__(self, most: int = MAX_STREAMS, most_each: int = MAX_STREAMS_EACH) -> None:
         self._most, self._most_each = most, most_each
