@@ -116,7 +116,16 @@ class InvalidDatabaseURL(DatabaseError):
 
 
 class DatabaseUnavailable(DatabaseError, ConnectionError):
-    """The database does not answer, or refuses this login."""
+    """The database does not answer, or refuses this login.
+
+    `unanswered` is True if the answer of a call is lost: the call may have been carried out.
+    """
+
+    def __init__(self, message: str = "", *, unanswered: bool = False) -> None:
+        if unanswered:
+            message = f"the database did not answer, but may have carried out the call: {message}"
+        super().__init__(message)
+        self.unanswered = unanswered
 
 
 class InsufficientRights(DatabaseError):

@@ -14,7 +14,6 @@ from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.insight import shards
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
-from holdfast.store.port.store import Unanswered
 from holdfast.store.shards import silence
 from holdfast.store.shards.silence import Silence
 from tests.proxy import Proxy
@@ -57,7 +56,7 @@ async def stops_no_other(client: Client) -> None:
     for shard in (0, 2):
         handle = await client.start(add_one, shard, run_id=id_of(shard))
         assert await handle.result(timeout=30) == shard + 1
-    with pytest.raises(DatabaseUnavailable, match="shard 1: it has not answered for"):
+    with pytest.raises(DatabaseUnavailable, match=r"shard 1: .* has not answered for"):
         await client.start(add_one, 1, run_id=id_of(1))
     assert not await has_all(client)
     assert len((await client.runs.list()).runs) >= 2
@@ -143,7 +142,7 @@ async def test_all_calls_to_a_silent_database_end_and_later_ones_at_once() -> No
     assert await silent.bounded(value) == "now"
     calls = [asyncio.create_task(silent.bounded(hang)) for _ in range(3)]
     ended = await asyncio.gather(*calls, return_exceptions=True)
-    assert [type(each) for each in ended] == [Unanswered] * 3
+    assert [type(each) for each in ended] == [DatabaseUnavailable] * 3
     with pytest.raises(DatabaseUnavailable, match="not answered"):
         await silent.bounded(value)
     pings.answers.set()

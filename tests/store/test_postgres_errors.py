@@ -25,7 +25,6 @@ from holdfast.errors import (
     SchemaMissing,
     TransientDatabaseError,
 )
-from holdfast.store.port.store import Unanswered
 from holdfast.store.postgres import PostgresStore, database
 from holdfast.store.postgres.database import translated
 from holdfast.store.postgres.errors import ended_by_server, is_sound, translate, was_undone
@@ -44,15 +43,15 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
         (asyncpg.DeadlockDetectedError("x"), TransientDatabaseError),
         (asyncpg.SerializationError("x"), TransientDatabaseError),
         (asyncpg.LockNotAvailableError("x"), LockTimeout),
-        (asyncpg.AdminShutdownError("x"), Unanswered),
+        (asyncpg.AdminShutdownError("x"), DatabaseUnavailable),
         (asyncpg.CannotConnectNowError("x"), DatabaseUnavailable),
-        (asyncpg.ConnectionDoesNotExistError("x"), Unanswered),
+        (asyncpg.ConnectionDoesNotExistError("x"), DatabaseUnavailable),
         (asyncpg.TooManyConnectionsError("x"), DatabaseUnavailable),
         (asyncpg.InvalidPasswordError("x"), DatabaseUnavailable),
         (asyncpg.ReadOnlySQLTransactionError("x"), DatabaseUnavailable),
         (asyncpg.InterfaceError("connection is closed"), DatabaseUnavailable),
         (ConnectionRefusedError("x"), DatabaseUnavailable),
-        (TimeoutError("x"), Unanswered),
+        (TimeoutError("x"), DatabaseUnavailable),
         (asyncpg.InsufficientPrivilegeError("x"), InsufficientRights),
         (asyncpg.UndefinedFunctionError("x"), SchemaMissing),
         (
@@ -95,11 +94,19 @@ def test_the_state_of_the_driver_is_said_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "lost", [asyncpg.ConnectionDoesNotExistError("connection was closed"), TimeoutError()]
+    "lost",
+    [
+        asyncpg.ConnectionDoesNotExistError("connection was closed"),
+        asyncpg.AdminShutdownError("terminating connection"),
+        TimeoutError(),
+    ],
 )
 def test_a_lost_answer_is_not_a_refusal(lost: Exception) -> None:
     """Fault: it said `TimeoutError`, and `builds roll-back` made again went back twice."""
-    assert "but the call may have been carried out" in str(translate(lost))
+    error = translate(lost)
+    assert isinstance(error, DatabaseUnavailable)
+    assert error.unanswered
+    assert "may have carried out the call" in str(error)
 
 
 def test_a_connection_is_sound_after_a_statement_that_the_server_stopped() -> None:
@@ -116,7 +123,7 @@ def test_an_error_that_ends_the_session_may_pass(code: str) -> None:
     """
     said = {"C": code, "M": "terminating connection"}
     ending = asyncpg.PostgresError.new({**said, "S": "FATAL", "V": "FATAL"})
-    assert type(translate(ending)) is Unanswered
+    assert type(translate(ending)) is DatabaseUnavailable
     assert not is_sound(ending)
     other = asyncpg.PostgresError.new({**said, "S": "ERROR", "V": "ERROR"})
     assert type(translate(other)) is DatabaseError

@@ -455,8 +455,8 @@ class Runs(Group):
         which the change has an effect. Runs may be given in its place, as in
         `cancel_all([run_id, ("checkout", "order-7")])`: each leads to its newest run, as in
         `cancel`. `progress` is called after each page of runs. A page is changed as a whole or not
-        at all: the call may be interrupted and repeated, and changes nothing twice. The same holds
-        for all these methods.
+        at all, by `retry_all` each run: the call may be interrupted and repeated, and changes
+        nothing twice. The same holds for all these methods.
 
         ```python
         done = await client.runs.cancel_all({"names": "checkout"}, reason="closed", dry_run=True)

@@ -15,7 +15,6 @@ from starlette.responses import Response
 from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.store.port.shards import MayBeAway
-from holdfast.store.port.store import Unanswered
 
 logger = logging.getLogger("holdfast.server")
 
@@ -134,8 +133,9 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, _NOT_TOLD) and not isinstance(error, MayBeAway):
         logger.warning("%s", error)
         members = {}
-        is_lost = isinstance(error, Unanswered) or isinstance(error.__cause__, Unanswered)
-        lost = ", but the call may have been carried out" if is_lost else ""
+        lost = (
+            ", but it may have carried out the call" if getattr(error, "unanswered", False) else ""
+        )
         detail = f"{kind.title}: try again{lost}; the server's log has the reason"
     members = {name: value for name, value in members.items() if value is not None}
     headers: dict[str, str] = {}

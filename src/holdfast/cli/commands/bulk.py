@@ -179,7 +179,7 @@ async def _act_on_all(
             was_stopped or (counter.outcome.changed and not current_settings().json)
         ):
             done = several(counter.outcome.changed, "run")
-            click.echo(f"{done} {what.verb}; the same command does the rest", err=True)
+            click.echo(f"at least {done} {what.verb}; the same command does the rest", err=True)
         raise
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from holdfast.errors import DatabaseUnavailable
 from holdfast.store.port.activities import ActivityStore
 from holdfast.store.port.alerts import AlertStore
 from holdfast.store.port.approvals import ApprovalStore
@@ -38,10 +37,6 @@ from holdfast.store.port.traces import TraceStore
 from holdfast.store.port.transactions import TransactionStore
 from holdfast.store.port.webhooks import WebhookStore
 from holdfast.store.port.workers import WorkerStore
-
-
-class Unanswered(DatabaseUnavailable):
-    """The answer of a call is lost, so the call may have been carried out."""
 
 
 class Store(

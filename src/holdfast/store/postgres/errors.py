@@ -32,7 +32,6 @@ from holdfast.errors import (
     UnknownFlow,
     UnknownQueue,
 )
-from holdfast.store.port.store import Unanswered
 from holdfast.store.port.transactions import sqlstate_of
 from holdfast.values.moments import to_datetime
 
@@ -42,9 +41,8 @@ _ERRORS: Final[dict[str, type[HoldfastError]]] = {
     "40P01": TransientDatabaseError,  # deadlock
     "55P03": LockTimeout,
     "57014": TransientDatabaseError,  # statement timeout
-    "08": Unanswered,  # connection lost
+    "08": DatabaseUnavailable,  # connection lost
     "53": DatabaseUnavailable,  # out of connections, memory, disk
-    "57P01": Unanswered,  # ended, perhaps while the commit waited for a standby
     "57": DatabaseUnavailable,  # shutting down, starting up
     "58": DatabaseUnavailable,  # trouble below the server
     "28": DatabaseUnavailable,  # login refused
@@ -89,7 +87,6 @@ _MEANINGS: Final[dict[type[HoldfastError], str]] = {
         "another transaction holds what the call needs (`holdfast doctor` names open "
         "transactions); the call may be made again: "
     ),
-    Unanswered: "the connection was lost, but the call may have been carried out: ",
     InsufficientRights: "the role lacks a right that the call needs: ",
     SchemaMissing: "the schema lacks what the call needs (run `holdfast migrate`): ",
     PayloadError: "the database cannot store a value of the call: ",
@@ -148,7 +145,7 @@ def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
     code = error.sqlstate or ""
     if code in _REPLACED and _REPLACED[code].match(str(error)):
         return TransientDatabaseError
-    other = Unanswered if _has_ended(error) else DatabaseError
+    other = DatabaseUnavailable if _has_ended(error) else DatabaseError
     return _ERRORS.get(code) or _ERRORS.get(code[:2]) or other
 
 
@@ -168,7 +165,18 @@ def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
     kind = error_class(error)
     if kind in _OURS:
         return kind(str(error))
-    return kind(f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error))
+    text = f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error)
+    return DatabaseUnavailable(text, unanswered=True) if _is_unanswered(error) else kind(text)
+
+
+def _is_unanswered(error: asyncpg.PostgresError) -> bool:
+    """Return True if the session has ended within the call, and not for what the call is.
+
+    A shutdown ends a commit that waits for a standby. Poolers have codes of their own.
+    """
+    code = error.sqlstate or ""
+    is_known = code in _ERRORS or code[:2] in _ERRORS
+    return code.startswith(("08", "57P01")) or (_has_ended(error) and not is_known)
 
 
 def _from_driver(error: Exception) -> HoldfastError:
@@ -181,9 +189,7 @@ def _from_driver(error: Exception) -> HoldfastError:
             "none of the database's hosts accepts writes now, or is what target_session_attrs wants"
         )
     if isinstance(error, TimeoutError):
-        return Unanswered(
-            "the database did not answer in time, but the call may have been carried out"
-        )
+        return DatabaseUnavailable("its time is over", unanswered=True)
     reason = str(error) or type(error).__name__
     if reason.startswith(_LOST_TEXT):
         reason = "the connection was lost before the call"

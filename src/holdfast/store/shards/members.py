@@ -222,7 +222,9 @@ class Members:
         try:
             return await self.named[number].call(name, *args, **options)
         except DatabaseUnavailable as error:
-            raise ShardAway(f"shard {number}: {error}", [number]) from error
+            away = ShardAway(f"shard {number}: {error}", [number])
+            away.unanswered = error.unanswered
+            raise away from error
 
     async def each(self, name: str, /, *args: Any, **options: Any) -> list[Any]:
         """Make a call to all shards, also to new ones. Raises what the first that fails raises."""

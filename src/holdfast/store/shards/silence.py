@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError
-from holdfast.store.port.store import Unanswered
 
 T = TypeVar("T")
 
@@ -42,7 +41,7 @@ class Silence:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise Unanswered(f"{_SILENT}, but the call may have been carried out") from None
+            raise DatabaseUnavailable(_SILENT, unanswered=True) from None
         finally:
             suspicion.cancel()
             self._waiting.discard(limit)
