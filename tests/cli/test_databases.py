@@ -11,6 +11,7 @@ from holdfast.cli import exits
 from tests.cli.conftest import CommandLine
 from tests.cli.hand import Hand
 from tests.cli.processes import call, running
+from tests.clusters import Homes
 
 APP = """
 from holdfast import App, Context
@@ -73,8 +74,10 @@ def test_dev_asks_before_it_migrates_a_server(empty_database_url: str, tmp_path:
         dev.await_text("ready: queues default, workflows draft/answer@1; database: ")
 
 
-def test_two_projects_with_one_app_s_name_do_not_share_a_database(tmp_path: Path) -> None:
-    home = str(tmp_path / "home")
+def test_two_projects_with_one_app_s_name_do_not_share_a_database(
+    tmp_path: Path, homes: Homes
+) -> None:
+    home = str(homes.make(tmp_path / "home"))
     for project in ("one", "two"):
         (tmp_path / project).mkdir()
         (tmp_path / project / "draft.py").write_text(APP)

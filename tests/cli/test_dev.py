@@ -187,7 +187,7 @@ def test_breakpoint_opens_the_debugger_on_the_terminal(
 
 
 def test_its_link_opens_the_dashboard_and_a_second_one_takes_the_next_port(
-    dev: Process, folder: Path, tmp_path: Path
+    dev: Process, folder: Path, tmp_path: Path, homes: Homes
 ) -> None:
     """Edge case 40. Ctrl-C ends it while a page follows a stream."""
     link = re.search(r"http://127\.0\.0\.1:(\d+)/login\?key=\S+", dev.await_text("dashboard:"))
@@ -211,8 +211,8 @@ def test_its_link_opens_the_dashboard_and_a_second_one_takes_the_next_port(
         assert "Expected null, got integer - at `$`" in wrong.json()["detail"]
         with browser.stream("GET", f"{site}/?live=1") as stream:
             next(stream.iter_text())
-            other = ["--data", str(tmp_path / "other"), "dev", "draft.py", "--port", link[1]]
-            with running(tmp_path / "log2", *other, cwd=folder) as second:
+            other = ["--data", str(homes.make(tmp_path / "other")), "dev", "draft.py"]
+            with running(tmp_path / "log2", *other, "--port", link[1], cwd=folder) as second:
                 second.await_text("ready: queues default")
                 assert f"port {link[1]} is taken: the dashboard is at " in second.text()
                 second.send(signal.SIGINT)

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.clusters import Homes
+
 SITE = Path(__file__).parent
 _SECONDS = 120
 
@@ -83,9 +85,10 @@ def test_a_task_survives_the_kill_of_its_worker(
     assert manage("shell", "-v", "0", "-c", code, environment=environment).strip() == "SUCCESSFUL"
 
 
-def test_an_embedded_database_stays_while_a_worker_uses_it(tmp_path: Path) -> None:
+def test_an_embedded_database_stays_while_a_worker_uses_it(tmp_path: Path, homes: Homes) -> None:
     """Each process of the site holds it; others begin and end meanwhile."""
-    environment = {**os.environ, "HOLDFAST_HOME": str(tmp_path / "home")}
+    home = homes.make(tmp_path / "home", migrated=False)
+    environment = {**os.environ, "HOLDFAST_HOME": str(home)}
     for name in ("HOLDFAST_DATABASE_URL", "DATABASE_URL"):
         environment.pop(name, None)
     manage("migrate", environment=environment)

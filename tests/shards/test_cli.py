@@ -21,6 +21,7 @@ from holdfast.cli import exits
 from holdfast.errors import ShardsChanged
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import SAMPLE, Process, running, until
+from tests.clusters import Homes
 from tests.databases import DatabaseServer
 from tests.shards.engine import away
 
@@ -316,10 +317,11 @@ def test_a_shard_that_is_away_stops_no_other(
             start_everywhere(cli, 2)
 
 
-def test_an_embedded_database_is_no_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path))
+def test_an_embedded_database_is_no_shard(
+    tmp_path: Path, homes: Homes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(homes.make(tmp_path)))
     cli = CommandLine("")
-    cli("migrate")
     refused = cli("shards", "add", code=exits.USAGE).stderr
     assert "an embedded database is an engine alone" in refused
     assert "alone" in cli("shards", "list").stdout

@@ -112,12 +112,12 @@ def test_the_home_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert default_home() == Path("/home/ann/.holdfast")
 
 
-def test_data_outlives_the_server(home: Path) -> None:
-    with EmbeddedServer.acquire(home) as first:
+def test_data_outlives_the_server(made: Path) -> None:
+    with EmbeddedServer.acquire(made) as first:
         with psycopg.connect(first.url) as connection:
             connection.execute("create table kept as select 42 as n")
     assert first.postmaster_pid is None
-    with EmbeddedServer.acquire(home) as second:
+    with EmbeddedServer.acquire(made) as second:
         assert query(second.url, "select n from kept") == 42
 
 
