@@ -18,7 +18,7 @@ from holdfast.store.opening import make_store, opened_store
 from holdfast.store.port import Store
 from holdfast.tracing import worker_tracer
 from holdfast.values.durations import Duration
-from holdfast.values.waits import ended_apart, require_asyncio, to_the_end
+from holdfast.values.waits import in_own_thread, require_asyncio, to_the_end
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, is_served, until_served
 
@@ -73,7 +73,7 @@ async def local(
                 await workers.enter_async_context(working)
             yield client
     finally:
-        await ended_apart(found.close)  # the last one out waits until the server has stopped
+        await in_own_thread(found.close)  # the last one out waits until the server has stopped
 
 
 def _shard(named: Database, one: Database, schema: str) -> Shard | None:

@@ -15,7 +15,7 @@ from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
 from holdfast.store.opening import make_store
 from holdfast.values.durations import Duration
-from holdfast.values.waits import ended_apart
+from holdfast.values.waits import in_own_thread
 from holdfast.worker import Sweep, SweepLimits, SweepResult, WorkerOptions
 from holdfast.worker.watchdog import Process
 
@@ -81,7 +81,7 @@ async def sweep(
         async with opened_sweep(app, found, schema, limits, options.get("options")) as begun:
             return await begun.run()
     finally:
-        await ended_apart(found.close)
+        await in_own_thread(found.close)
 
 
 def sweep_sync(

@@ -29,7 +29,7 @@ from holdfast.values.trace_ids import (
     parent_of,
     run_span_id,
 )
-from holdfast.values.waits import ended_apart
+from holdfast.values.waits import in_own_thread
 
 logger = logging.getLogger("holdfast.tracing")
 
@@ -75,7 +75,7 @@ class WorkerTracer:
             await asyncio.wait(self._reading, timeout=_STOP_SECONDS)
         for task in self._reading:
             task.cancel()
-        await ended_apart(self._writer.stop)
+        await in_own_thread(self._writer.stop)
 
     def headers_of(self, run_id: UUID, headers: Mapping[str, str] | None) -> Mapping[str, str]:
         """Return a run's headers with its trace context, which its children inherit."""

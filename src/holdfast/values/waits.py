@@ -50,10 +50,10 @@ async def to_the_end(work: Awaitable[object], end_grace: Callable[[], None] = la
     task.result()
 
 
-async def ended_apart(end: Callable[[], None]) -> None:
-    """Call what blocks until something has ended, in a thread of its own.
+async def in_own_thread(end: Callable[[], None]) -> None:
+    """Call a function that blocks in a thread of its own, and wait until it has returned.
 
-    Code of users may hold all threads of the event loop, by `asyncio.to_thread`.
+    Users' code may hold all threads of the event loop, by `asyncio.to_thread`.
     """
     threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast stop")
     try:

@@ -22,7 +22,7 @@ import msgspec
 from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.store.port import Store
 from holdfast.types import Heartbeat, HintUse, Lease, MinuteCounts, ThreadUse, WorkerInfo
-from holdfast.values.waits import ended_apart
+from holdfast.values.waits import in_own_thread
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
@@ -116,7 +116,7 @@ class HeartbeatService:
 
     async def stop(self) -> None:
         """Stop sending heartbeats. Idempotent."""
-        await ended_apart(self.end)
+        await in_own_thread(self.end)
 
     def end(self) -> None:
         """Stop, and wait for an answer that is under way. Idempotent, for any other thread."""

@@ -32,7 +32,7 @@ from uuid import UUID
 from holdfast.errors import DatabaseError
 from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.store.port import Store
-from holdfast.values.waits import ended_apart
+from holdfast.values.waits import in_own_thread
 from holdfast.worker.event_loop import LoopProbe
 from holdfast.worker.giving_back import GivenUp, give_back
 
@@ -227,7 +227,7 @@ class Watchdog:
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()
-            await ended_apart(lambda: thread.join(_JOIN_SECONDS))
+            await in_own_thread(lambda: thread.join(_JOIN_SECONDS))
 
     def expect_end(self, grace_seconds: float) -> None:
         """Record that the worker was asked to stop. Safe in a signal handler and in any thread."""
