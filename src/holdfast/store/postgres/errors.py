@@ -189,7 +189,7 @@ def _from_driver(error: Exception) -> HoldfastError:
             "none of the database's hosts accepts writes now, or is what target_session_attrs wants"
         )
     if isinstance(error, TimeoutError):
-        return DatabaseUnavailable("its time is over", unanswered=True)
+        return DatabaseUnavailable("the time limit was reached", unanswered=True)
     reason = str(error) or type(error).__name__
     if reason.startswith(_LOST_TEXT):
         reason = "the connection was lost before the call"
