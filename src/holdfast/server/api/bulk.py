@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, cast
 from uuid import UUID
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from holdfast.client.bulk import BulkOutcome
@@ -29,10 +29,10 @@ from holdfast.types import State
 class Where(Body, frozen=True):
     """Which runs; what is left out does not restrict. `{}` means all runs."""
 
-    status: Annotated[tuple[State, ...], Meta(min_length=1)] = ()
-    workflow: Annotated[tuple[Name, ...], Meta(min_length=1)] = ()
-    queue: Annotated[tuple[Name, ...], Meta(min_length=1)] = ()
-    tag: Annotated[tuple[Key, ...], Meta(min_length=1, max_length=20)] = ()
+    status: Annotated[tuple[State, ...], Meta(min_length=1)] | UnsetType = UNSET
+    workflow: Annotated[tuple[Name, ...], Meta(min_length=1)] | UnsetType = UNSET
+    queue: Annotated[tuple[Name, ...], Meta(min_length=1)] | UnsetType = UNSET
+    tag: Annotated[tuple[Key, ...], Meta(min_length=1, max_length=20)] | UnsetType = UNSET
     attributes: Annotated[Attributes, Meta(min_length=1)] | None = None
     build: Name | None = None
     key: Key | None = None
@@ -174,7 +174,7 @@ def _change(call: Call[Nothing, BulkBody], progress: Any) -> Coroutine[Any, Any,
 
 
 def _filters(where: Where) -> RunFilters:
-    filters: RunFilters = {
+    filters = {
         "states": where.status,
         "names": where.workflow,
         "queues": where.queue,
@@ -187,7 +187,7 @@ def _filters(where: Where) -> RunFilters:
         "until": where.until,
         "input_contains": where.input,
     }
-    given = {name: value for name, value in filters.items() if value not in (None, ())}
+    given = {name: value for name, value in filters.items() if value not in (None, UNSET)}
     return cast("RunFilters", given)
 
 
