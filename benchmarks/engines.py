@@ -105,6 +105,13 @@ CANDIDATES = {
             ),  # C10000 takes minutes
         ),
         Candidate(
+            "dbos-async",
+            "benchmarks.engine_dbos:DbosAsyncEngine",
+            ("dbos==3.4.0",),
+            "as dbos, with asynchronous workflows",
+            only=frozenset({"W1", "W1-10", "W5", "W50", "L"}),
+        ),
+        Candidate(
             "absurd",
             "benchmarks.engine_absurd:AbsurdEngine",
             ("absurd-sdk==0.5.1", "absurdctl==0.5.1"),

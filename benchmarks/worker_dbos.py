@@ -1,6 +1,6 @@
 """The DBOS worker: the benchmark's workflows on one queue. Runs in DBOS's own environment.
 
-Chains of steps are synchronous workflows, which DBOS runs fastest; what waits or fans out is
+Chains of steps are there as synchronous and as asynchronous workflows; what waits or fans out is
 asynchronous, which costs it the least memory and lets steps run at once.
 """
 
@@ -41,6 +41,13 @@ async def clock() -> float:
 def many(n: int) -> int:
     for i in range(n):
         work(i)
+    return n
+
+
+@DBOS.workflow(name="many-async")
+async def many_async(n: int) -> int:
+    for i in range(n):
+        await work_async(i)
     return n
 
 
