@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.insight.spans import error_text, read_json
+from holdfast.insight.spans import error_text, read_json, text_of
 from holdfast.types import (
     JSON,
     FlowStepState,
@@ -82,7 +82,13 @@ class StepProgress(Value, frozen=True, kw_only=True):
 
     @property
     def error_line(self) -> str:
-        """The error of the step, or of its last attempt, as one line; empty if there is none."""
+        """The error of the step, or of its last attempt, as one line; empty if there is none.
+
+        Of a step that was skipped because another one failed, it names that one.
+        """
+        if self.skip_reason == "dependency_failed":
+            error = read_json(self.error)
+            return text_of(error, "message") if isinstance(error, dict) else ""
         return error_text(raised(self.error))
 
 

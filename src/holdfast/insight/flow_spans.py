@@ -100,7 +100,7 @@ def _span(
     ended_at, error = step.ended_at, step.error_line
     if step.state == "stopped":
         ended_at = run_ended_at
-    if error and ended_at is not None:
+    if error and ended_at is not None and step.skip_reason != "dependency_failed":
         number = step.attempts or _attempts(step.error) or len(failures) + 1
         last = Attempt(number, ended_at, error, None, traceback_text(raised(step.error)))
         failures = [*failures, last]

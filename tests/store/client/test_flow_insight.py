@@ -268,6 +268,30 @@ async def test_a_timeline_ends_what_was_under_way_when_the_run_failed(
     assert spans["mail"].ended_at == found.ended_at
 
 
+async def test_a_step_that_was_skipped_has_the_attempts_that_were_its_own(
+    client: Client, scene: FlowScene
+) -> None:
+    """The error of one skipped because another failed is that of the other, which it names."""
+    run_id = await scene.start(
+        single("site", max_attempts=2, base_delay=0),
+        single("page", "site"),
+        single("mail", max_attempts=2, base_delay=0, when_exhausted="skip"),
+        single("last", "page", "mail", trigger_rule="all_done"),
+    )
+    for _ in range(2):
+        taken = await scene.take()
+        await scene.fail(taken["site"])
+        await scene.fail(taken["mail"])
+    steps = (await scene.store.flow_steps([run_id]))[run_id]
+    assert [each.attempts for each in progress_of(steps, (), ended=False)] == [2, 0, 2, 0]
+    spans = {span.label: span for span in (await client.timeline(run_id)).spans}
+    page, mail = spans["page"], spans["mail"]
+    assert (page.note, page.attempts) == ("skipped: step site failed: OSError: no luck", 1)
+    assert page.failures == ()
+    assert (mail.note, mail.attempts) == ("skipped: OSError: no luck", 2)
+    assert [each.number for each in mail.failures] == [1, 2]
+
+
 async def test_unserved_steps_are_named_by_their_flow(scene: FlowScene) -> None:
     await scene.start(single("site", queue="gpu"), single("mail", queue="gpu"))
     finding = await check_unserved(scene.store)

@@ -176,7 +176,8 @@ async def test_an_element_that_fails_may_end_its_map(flows: Flows, worker: StepW
     each = (await flows.steps(run_id))["each"]
     assert (each.status, each.skip_reason) == ("skipped", "handler_failed")
     assert (each.initial_tasks, each.remaining_tasks, each.output) == (3, None, None)
-    assert json.loads(each.error or "")["message"] == "no luck"
+    error = json.loads(each.error or "")
+    assert (error["task_index"], error["cause"]["message"]) == (0, "no luck")
     assert (await worker.one()).payload == '{"run":[1, 2, 3]}'
 
 

@@ -224,8 +224,7 @@ begin
             case o.when_exhausted when 'fail' then 'failed' when 'skip-cascade' then 'cascaded'
                 else 'skipped' end)::holdfast._step_end order by o.run_id, o.step_slug)
         from over o where not o.is_fatal and o.rank_in_step = 1),
-        (select array_agg(case o.when_exhausted when 'fail' then o.failure else o.error end
-            order by o.run_id, o.step_slug)
+        (select array_agg(o.failure order by o.run_id, o.step_slug)
         from over o where not o.is_fatal and o.rank_in_step = 1),
         (select array_agg(f.run_id order by f.place) from tolerated f where not f.ends_step),
         (select array_agg(f.key order by f.place) from tolerated f where not f.ends_step)

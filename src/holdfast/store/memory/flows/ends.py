@@ -179,10 +179,7 @@ def _end_failures(progress: Progress, failures: Sequence[_Failure]) -> list[Step
         StepEnd(place, passed[place].exhausted != "skip", failed=passed[place].exhausted == "fail")
         for place in sorted(passed)
     ]
-    errors = {
-        place: _error(failure) if failure.exhausted == "fail" else failure.error
-        for place, failure in passed.items()
-    }
+    errors = {place: _error(failure) for place, failure in passed.items()}
     return completed + skip_steps(progress, ends, "handler_failed", errors)
 
 
