@@ -215,8 +215,9 @@ async def purge_messages(session: Session, queue: str) -> int:
 
 async def redrive_messages(session: Session, queue: str, ids: list[int] | None) -> int:
     """Move dead letters back to their queue, all or these. Return how many."""
-    name, limit = check_queue_name(queue), _MOVED_AT_ONCE
-    move = partial(session.store.redrive_messages, name, limit=limit, message_ids=ids)
+    name, limit, store = check_queue_name(queue), _MOVED_AT_ONCE, session.store
+    now = await persist(store.now)
+    move = partial(store.redrive_messages, name, limit=limit, message_ids=ids, before=now)
     return await _until_fewer(limit, lambda: session.change(move))
 
 

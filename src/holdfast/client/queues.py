@@ -300,8 +300,7 @@ class Queues(Group):
         """Move dead letters back to the queue that they come from. Return how many.
 
         They are due at once, as if they had never been received; those in flight stay. With
-        `message_ids` only these. Of more than 1,000, one that fails again meanwhile may be moved
-        again.
+        `message_ids` only these. What fails again meanwhile stays.
 
         ```python
         await client.queues.redrive("parcels")

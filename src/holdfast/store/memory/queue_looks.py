@@ -33,7 +33,12 @@ class MemoryQueueLooks(Part):
     """Counts and lists messages, and moves dead letters back."""
 
     async def redrive_messages(
-        self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
+        self,
+        queue: str,
+        *,
+        limit: int = 1000,
+        message_ids: Sequence[int] | None = None,
+        before: int | None = None,
     ) -> tuple[int, list[Notice]]:
         async with self._transaction() as (tables, now):
             row = find_queue(tables, queue)
@@ -45,7 +50,8 @@ class MemoryQueueLooks(Part):
             found = [
                 each
                 for each in _dead_letters(dead, row)
-                if message_ids is None or each.message_id in message_ids
+                if (message_ids is None or each.message_id in message_ids)
+                and (before is None or not before < each.visible_at <= now)
             ][:limit]
             for message in found:
                 del dead.waiting[message.message_id]

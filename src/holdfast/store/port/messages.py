@@ -119,11 +119,17 @@ class MessageStore(Protocol):
 
     @readable
     async def redrive_messages(
-        self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
+        self,
+        queue: str,
+        *,
+        limit: int = 1000,
+        message_ids: Sequence[int] | None = None,
+        before: int | None = None,
     ) -> tuple[int, list[Notice]]:
         """Move dead letters back to their queue, all or these; return how many.
 
-        If it returns `limit`, there may be more.
+        If it returns `limit`, there may be more. With `before`, the moment of the first call, not
+        what has failed again since then.
         """
         ...
 

@@ -174,9 +174,14 @@ class PostgresMessages(Part):
         return int(await self._database.value("purge_messages", queue, limit))
 
     async def redrive_messages(
-        self, queue: str, *, limit: int = 1000, message_ids: Sequence[int] | None = None
+        self,
+        queue: str,
+        *,
+        limit: int = 1000,
+        message_ids: Sequence[int] | None = None,
+        before: int | None = None,
     ) -> tuple[int, list[Notice]]:
-        row = await self._database.row("redrive_messages", queue, limit, message_ids)
+        row = await self._database.row("redrive_messages", queue, limit, message_ids, before)
         return row[0], _notices([queue] if row[0] else ())
 
     async def queue_metrics(

@@ -134,17 +134,20 @@ $$;
 -- Move up to p_limit dead letters back to the queue that they come from: due at once, as if never
 -- received, without the header `holdfast-receives`; in a FIFO queue before what is newer of the
 -- group. With p_message_ids only these. Dead letters in flight stay. Returns how many: call it
--- again if it returns p_limit. Refuses an unknown queue (HFQ01), and one without dead letters
--- (22023).
+-- again if it returns p_limit, with the moment of the first call as p_before, in microseconds since
+-- 1970: what has failed again since then stays. Refuses an unknown queue (HFQ01), and one without
+-- dead letters (22023).
 -- Locks: the messages, skipping what others hold. Called by users and clients.
 create or replace function holdfast.redrive_messages(
-    p_queue text, p_limit int default 1000, p_message_ids bigint[] default null
+    p_queue text, p_limit int default 1000, p_message_ids bigint[] default null,
+    p_before bigint default null
 ) returns int
 language plpgsql
 reset plan_cache_mode
 as $$
 declare
     v_now timestamptz := holdfast.now();
+    v_before timestamptz := coalesce(holdfast._moment(p_before), v_now);
     v_queue holdfast.queues := holdfast._queue(p_queue);
     v_dead holdfast.queues;
     v_count int;
@@ -160,8 +163,8 @@ begin
                 select m.ctid from holdfast.grouped_messages m
                 where m.queue_id = v_dead.queue_id and m.origin_id = v_queue.queue_id
                     and (p_message_ids is null or m.message_id = any (p_message_ids))
-                limit holdfast._limit(p_limit) for update skip locked))
-            returning m.*
+                    and (m.visible_at <= v_before or m.visible_at > v_now)
+                limit holdfast._limit(p_limit) for update skip locked)) returning m.*
         ), moved as (
             insert into holdfast.grouped_messages (queue_id, group_key, message_id, visible_at,
                 sent_at, payload, headers, error)
@@ -185,15 +188,15 @@ begin
             select m.ctid from holdfast.messages m
             where m.queue_id = v_dead.queue_id and m.origin_id = v_queue.queue_id
                 and (p_message_ids is null or m.message_id = any (p_message_ids))
-            limit holdfast._limit(p_limit) for update skip locked))
-        returning m.*
+                and (m.visible_at <= v_before or m.visible_at > v_now)
+            limit holdfast._limit(p_limit) for update skip locked)) returning m.*
     ), filtered as (
         delete from holdfast.filtered_messages m where m.ctid = any (array(
             select m.ctid from holdfast.filtered_messages m
             where m.queue_id = v_dead.queue_id and m.origin_id = v_queue.queue_id
                 and (p_message_ids is null or m.message_id = any (p_message_ids))
-            limit holdfast._limit(p_limit) for update skip locked))
-        returning m.*
+                and (m.visible_at <= v_before or m.visible_at > v_now)
+            limit holdfast._limit(p_limit) for update skip locked)) returning m.*
     ), gone as materialized (
         select * from plain union all select * from filtered
     ), waiting as (
