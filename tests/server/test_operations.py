@@ -479,6 +479,25 @@ async def test_messages_are_sent_received_and_acknowledged(api: Api) -> None:
     await api.ask("POST", f"{queue}/receive", status=404)
 
 
+async def test_dead_letters_are_moved_back(api: Api) -> None:
+    await api.ask("POST", "/v1/message-queues", {"name": "parcels", "max_receives": 1}, status=201)
+    queue = "/v1/message-queues/parcels"
+    for payload in (7, 8):
+        await api.ask("POST", f"{queue}/messages", {"payload": payload}, status=201)
+    received = (await api.ask("POST", f"{queue}/receive", {"limit": 2}))["messages"]
+    await api.ask("POST", f"{queue}/nack", {"receipts": [each["receipt"] for each in received]})
+    only = {"message_ids": [received[1]["message_id"]]}
+    assert await api.ask("POST", f"{queue}/redrive", only) == {"moved": 1}
+    assert await api.ask("POST", f"{queue}/redrive") == {"moved": 1}
+    assert await api.ask("POST", f"{queue}/redrive", {}) == {"moved": 0}
+    again = (await api.ask("POST", f"{queue}/receive", {"limit": 2}))["messages"]
+    assert [each["attempts"] for each in again] == [1, 1]
+    for wrong in ([], [0], [True], ["1"], [10**18]):
+        await api.ask("POST", f"{queue}/redrive", {"message_ids": wrong}, status=422)
+    await api.ask("POST", f"{queue}.dead/redrive", status=422)
+    await api.ask("POST", "/v1/message-queues/no/redrive", status=404)
+
+
 async def test_an_event_is_published_once(api: Api) -> None:
     event, once = {"topic": "invoices.17.paid", "payload": 17}, {"Idempotency-Key": "e-1"}
     published = await api.ask("POST", "/v1/topics/publish", event, headers=once)

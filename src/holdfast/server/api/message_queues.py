@@ -1,4 +1,4 @@
-"""Operations of message queues: create them, send messages, receive and acknowledge them."""
+"""Operations of message queues: create them, send messages, receive, acknowledge, redrive them."""
 
 from __future__ import annotations
 
@@ -145,6 +145,23 @@ class Purged(msgspec.Struct, frozen=True):
     deleted: int
 
 
+class RedriveBody(Body, frozen=True):
+    """Dead letters to move back; without ids all of the queue."""
+
+    message_ids: (
+        Annotated[
+            tuple[Annotated[int, Meta(ge=1, lt=10**18)], ...], Meta(min_length=1, max_length=1000)
+        ]
+        | None
+    ) = None
+
+
+class Moved(msgspec.Struct, frozen=True):
+    """How many messages were moved."""
+
+    moved: int
+
+
 async def list_message_queues(call: Call[Nothing, None]) -> MessageQueueList:
     """List the message queues."""
     found = await call.site.reader.queues.list()
@@ -211,6 +228,11 @@ async def purge_messages(call: Call[Nothing, None]) -> Purged:
     return Purged(await call.site.client.queues.purge(call.path["name"]))
 
 
+async def redrive_messages(call: Call[Nothing, RedriveBody]) -> Moved:
+    """Move dead letters back to the queue that they come from: they are due at once."""
+    return Moved(await call.site.client.queues.redrive(call.path["name"], call.body.message_ids))
+
+
 def _message(message: Message) -> ReceivedMessage:
     return ReceivedMessage(
         message_id=message.id,
@@ -272,5 +294,12 @@ OPERATIONS: Final = (
     Operation(f"POST {_QUEUE}/ack", "write", ack_messages, problems=(UnknownQueue,)),
     Operation(f"POST {_QUEUE}/nack", "write", nack_messages, problems=(UnknownQueue,)),
     Operation(f"POST {_QUEUE}/extend", "write", extend_messages, problems=(UnknownQueue,)),
+    Operation(
+        f"POST {_QUEUE}/redrive",
+        "write",
+        redrive_messages,
+        body_required=False,
+        problems=(UnknownQueue,),
+    ),
     Operation(f"POST {_QUEUE}/purge", "admin", purge_messages, problems=(UnknownQueue,)),
 )
