@@ -492,7 +492,8 @@ async def test_dead_letters_are_moved_back(api: Api) -> None:
     assert await api.ask("POST", f"{queue}/redrive", {}) == {"moved": 0}
     again = (await api.ask("POST", f"{queue}/receive", {"limit": 2}))["messages"]
     assert [each["attempts"] for each in again] == [1, 1]
-    for wrong in ([], [0], [True], ["1"], [10**18]):
+    wrong_ids: tuple[list[object], ...] = ([], [0], [True], ["1"], [10**18])
+    for wrong in wrong_ids:
         await api.ask("POST", f"{queue}/redrive", {"message_ids": wrong}, status=422)
     await api.ask("POST", f"{queue}.dead/redrive", status=422)
     await api.ask("POST", "/v1/message-queues/no/redrive", status=404)
