@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import contextmanager
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Final, TypeVar
 from urllib.parse import urlencode
 
 import psycopg
+from asgiref.sync import sync_to_async
 from django.core.exceptions import ImproperlyConfigured
-from django.db import ProgrammingError, connections
+from django.db import ProgrammingError, close_old_connections, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from psycopg.types.string import TextLoader
 
@@ -29,12 +32,14 @@ _OF_DJANGO: Final = frozenset(
 def find_connection(alias: str) -> BaseDatabaseWrapper:
     """Return Django's connection of this thread, open.
 
-    Raises ImproperlyConfigured for a database that is not PostgreSQL with psycopg 3.
+    Raises ImproperlyConfigured for a database that is not PostgreSQL with psycopg 3, and
+    TransactionManagementError, as the ORM does, if its transaction can only be rolled back.
     """
     connection = connections[alias]
     if problem := problem_of(connection):
         raise ImproperlyConfigured(problem)
     connection.ensure_connection()
+    connection.validate_no_broken_transaction()
     return connection
 
 
@@ -70,6 +75,36 @@ def database_url(alias: str) -> str:
     if role is not None:
         given["options"] = f"{given.get('options', '')} -c role={role}".strip()
     return f"postgresql://?{urlencode({name: value for name, value in given.items() if value})}"
+
+
+_async_users: Final = set[object]()
+
+
+@asynccontextmanager
+async def async_connections() -> AsyncGenerator[None]:
+    """Surround asynchronous code that uses the ORM: close connections that are old, or were lost.
+
+    All such code of a process has one thread, and its connections. So while some of it runs, only
+    a lost connection is closed: another may be in the middle of what it reads.
+    """
+    _async_users.add(user := object())
+    try:
+        await sync_to_async(_close_connections)(user)
+        yield
+    finally:
+        _async_users.discard(user)
+        # What is cancelled does not wait for the thread, which a query may hold.
+        if not isinstance(sys.exc_info()[1], asyncio.CancelledError):
+            await sync_to_async(_close_connections)(user)
+
+
+def _close_connections(user: object) -> None:
+    if _async_users <= {user}:
+        close_old_connections()
+        return
+    for connection in connections.all(initialized_only=True):
+        if connection.errors_occurred and not connection.is_usable():
+            connection.close()
 
 
 def store_on(alias: str, schema: str) -> Store:

@@ -23,6 +23,7 @@ from holdfast.definitions.app import App
 from holdfast.definitions.middleware import Middleware
 from holdfast.definitions.steps import current_step
 from holdfast.django.apps import own_backends
+from holdfast.django.connection import async_connections
 from holdfast.django.framework import (
     AnyResult,
     AnyTask,
@@ -139,10 +140,9 @@ def _run(call: TaskCall) -> Any:
 async def _run_async(call: TaskCall) -> Any:
     """Call the function of a task that is asynchronous, on the worker's event loop.
 
-    What is synchronous in Django has a thread of its own, with its connections.
+    What is synchronous in Django has a thread of its own, with its connections: one for all tasks.
     """
-    await sync_to_async(close_old_connections)()
-    try:
+    async with async_connections():
         attempt = await sync_to_async(_Attempt)(call)
         try:
             value = normalize_json(await attempt.task.acall(*attempt.args, **call.kwargs))
@@ -151,8 +151,6 @@ async def _run_async(call: TaskCall) -> Any:
             raise
         await sync_to_async(attempt.completed)(value)
         return value
-    finally:
-        await sync_to_async(close_old_connections)()
 
 
 class _Connections(Middleware):

@@ -43,9 +43,13 @@ def start_at(place: Place, workflow: ToStart, *args: Any, **options: Any) -> UUI
     with told_if_missing(connection, place.schema):
         found = begin(workflow, *args, **options, connection=connection.connection)
         run_id = finish(found).run_id
-    # In a transaction of its own: the commits of those that notify wait for each other.
     queue = cast("str | None", options.get("queue") or getattr(workflow, "queue", None))
-    connection.on_commit(partial(_wake, place, run_id, queue), robust=True)
+    wake = partial(_wake, place, run_id, queue)
+    if connection.in_atomic_block or connection.get_autocommit():
+        # In a transaction of its own: the commits of those that notify wait for each other.
+        connection.on_commit(wake, robust=True)
+    else:  # the caller commits by hand, where Django has no `on_commit`
+        wake()
     return run_id
 
 

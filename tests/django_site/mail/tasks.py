@@ -1,5 +1,6 @@
 """Tasks of all kinds."""
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -24,6 +25,17 @@ def send(text: str, copies: int = 1) -> list[str]:
 async def send_async(text: str) -> str:
     sent = await Sent.objects.acreate(text=text)
     return sent.text
+
+
+@task
+async def read_in_chunks() -> int:
+    """Read on until another asynchronous task has begun and ended in between."""
+    found = 0
+    async for _ in Sent.objects.aiterator(chunk_size=1):
+        found += 1
+        while not await Sent.objects.filter(text="between").aexists():
+            await asyncio.sleep(0.01)
+    return found
 
 
 @task(takes_context=True)

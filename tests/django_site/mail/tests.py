@@ -11,10 +11,20 @@ from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import CommandError, call_command
 from django.db import connection, transaction
+from django.db.transaction import TransactionManagementError
 from django.test import TestCase, TransactionTestCase
 from django.utils import timezone
 from mail.models import Sent
-from mail.tasks import bad_result, count, fail, lose_connection, send, send_async, wrapped
+from mail.tasks import (
+    bad_result,
+    count,
+    fail,
+    lose_connection,
+    read_in_chunks,
+    send,
+    send_async,
+    wrapped,
+)
 from mail.workflows import TAKEN, app, keep_all, note, note_there, tell_all, twice
 
 from holdfast import RunEnded, SyncClient
@@ -143,6 +153,14 @@ class Tasks(TransactionTestCase):
         assert run(lose_connection.enqueue()).return_value == 1
         assert run(lose_connection.enqueue()).return_value == 1
 
+    def test_the_end_of_an_asynchronous_task_leaves_connections_to_the_others(self):
+        """Fault: the connection that they share was closed in the middle of what one read."""
+        Sent.objects.bulk_create(Sent(text=f"{number}") for number in range(3))
+        reading, writing = read_in_chunks.enqueue(), send_async.enqueue("between")
+        assert run(writing).attempts == 1
+        result = run(reading)
+        assert (result.status, result.attempts, result.errors) == ("SUCCESSFUL", 1, [])
+
     def test_asynchronous_code_enqueues_and_runs(self):
         async def enqueue():
             result = await send_async.aenqueue("a")
@@ -230,6 +248,24 @@ class Workflows(TransactionTestCase):
         with SyncClient(database_url("default"), app=app) as client:
             assert client.result(first, timeout="30s") == 3
         assert start(note, input={"text": "b"}, key="n") == start(note, "b", key="n")
+
+    def test_a_start_is_part_of_a_transaction_that_is_committed_by_hand(self):
+        transaction.set_autocommit(False)
+        try:
+            lost = start(note, "a")
+            transaction.rollback()
+            kept = start(note, "b")
+            transaction.commit()
+        finally:
+            transaction.set_autocommit(True)
+        assert lost != kept
+        assert rows("select run_id from holdfast.runs") == [(kept,)]
+
+    def test_a_start_is_refused_in_a_transaction_that_can_only_be_rolled_back(self):
+        with transaction.atomic():
+            transaction.set_rollback(True)
+            with pytest.raises(TransactionManagementError):
+                start(note, "a")
 
     def test_the_workers_of_the_queue_that_the_code_declares_are_woken(self):
         run_tasks()  # the app signs on
