@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -56,6 +57,13 @@ def hold_thread(directory: str) -> None:
 async def hold_executor(directory: str) -> None:
     """Hold a thread of the event loop's own."""
     await asyncio.to_thread(hold_thread.fn, directory)
+
+
+@app.step
+async def hold_own_thread(directory: str) -> None:
+    """Hold a thread of an executor of its own."""
+    loop, threads = asyncio.get_running_loop(), ThreadPoolExecutor(1, "reports")
+    await loop.run_in_executor(threads, hold_thread.fn, directory)
 
 
 @app.step
@@ -165,6 +173,11 @@ async def held_thread(ctx: Context, directory: str) -> None:
 @app.workflow
 async def held_executor(ctx: Context, directory: str) -> None:
     await hold_executor(directory)
+
+
+@app.workflow
+async def held_own_thread(ctx: Context, directory: str) -> None:
+    await hold_own_thread(directory)
 
 
 @app.workflow

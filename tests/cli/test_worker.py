@@ -141,6 +141,20 @@ def test_a_thread_that_does_not_end_does_not_delay_a_drained_worker(
     assert cli.state(run) == "queued"
 
 
+def test_it_says_for_which_threads_of_its_code_the_process_waits(
+    cli: CommandLine, tmp_path: Path
+) -> None:
+    with running(tmp_path / "log", *worker(cli, "--grace", "0.1")) as process:
+        process.await_text("ready")
+        run = cli.start("held_own_thread", json.dumps(str(tmp_path)))
+        await_held(tmp_path)
+        process.send(signal.SIGTERM)
+        process.await_text("waits for 1 thread(s) that its code has started: reports_0")
+        assert cli.state(run) == "queued"
+        (tmp_path / "let-go").touch()
+        assert process.ended() == exits.OK
+
+
 def test_exhausted_threads_are_shown(cli: CommandLine, tmp_path: Path) -> None:
     with running(tmp_path / "log", *worker(cli, "--threads", "1", "--grace", "0.1")) as process:
         process.await_text("ready")

@@ -19,6 +19,9 @@ from holdfast.worker.threads import STEP_THREADS
 _THREADS: Final = "asyncio"  # the prefix of the names of threads of `asyncio.to_thread`
 _LEFT: Final = (STEP_THREADS, f"{_THREADS}_")
 _IDLE_SECONDS: Final = 0.2  # in which threads end that have nothing to do
+_UNNAMED_SECONDS: Final = 1.0  # then it is said for which threads the process waits
+
+logger = logging.getLogger("holdfast.worker")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -50,6 +53,8 @@ def end_despite_threads(code: int) -> None:
     """End the process with this code if the thread of a step still runs: Python would wait for it.
 
     The worker has drained: other workers have its runs, and the result of the thread is unused.
+    Threads that the code started by itself may have more to do: Python waits for them, and what it
+    waits for is logged.
     """
     threads = [each for each in threading.enumerate() if each.name.startswith(_LEFT)]
     until = time.monotonic() + _IDLE_SECONDS
@@ -60,6 +65,22 @@ def end_despite_threads(code: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+    waiting = threading.Timer(_UNNAMED_SECONDS, _name_threads)
+    waiting.daemon = True
+    waiting.start()
+
+
+def _name_threads() -> None:
+    main = threading.main_thread()
+    names = [each.name for each in threading.enumerate() if not (each.daemon or each is main)]
+    if names:
+        logger.warning(
+            "the worker has stopped, and its process waits for %d thread(s) that its code has "
+            "started: %s. End them where they were made, such as in a lifespan; another signal "
+            "ends the process at once",
+            len(names),
+            ", ".join(names),
+        )
 
 
 def skip_what_exists() -> None:
