@@ -1,43 +1,30 @@
 -- What alerts look at. Each costs a few looks through an index.
 
--- Return what was counted of a workflow in a time until now, or, without a name, of all workflows
--- of an app; null if nothing was. It begins with the minute in which the time began; minutes of the
--- last two days are not merged yet. Locks nothing. Called by _seen_of.
+-- Return the counts of a workflow in a time until now, or, without a name, of all workflows of an
+-- app, minute by minute. It begins with the minute in which the time began; minutes of the last two
+-- days are not merged yet. Inlined: only what is asked for is added up. Locks nothing. Called by
+-- _seen_of.
 create or replace function holdfast._counts_within(
     p_app text, p_name text, p_now timestamptz, p_seconds float8
-) returns bigint[]
-language plpgsql stable
-as $$
-declare
-    v_first timestamptz := date_trunc('minute', p_now - p_seconds * interval '1 second', 'UTC');
-    v_counts bigint[];
-begin
-    if p_name = '' then
-        select array_agg(t.total order by t.place) into v_counts
-        from (
-            select c.place, sum(c.count)::bigint as total
-            from holdfast.stats s
-            cross join lateral unnest(s.counts) with ordinality as c (count, place)
-            where s.minute between v_first and p_now and s.seconds = 60
-                and starts_with(s.name, p_app || '/')
-            group by c.place
-        ) as t;
-        return v_counts;
-    end if;
-    select array_agg(t.total order by t.place) into v_counts
-    from (
-        select c.place, sum(c.count)::bigint as total
-        from generate_series(v_first, p_now, interval '1 minute') as m (minute)
-        cross join lateral (
-            select s.counts from holdfast.stats s
-            where s.minute = m.minute and s.seconds = 60 and s.name = p_name
-            offset 0
-        ) as s
-        cross join lateral unnest(s.counts) with ordinality as c (count, place)
-        group by c.place
-    ) as t;
-    return v_counts;
-end $$;
+) returns table (counts bigint[])
+language sql stable
+begin atomic
+    select s.counts
+    from holdfast.stats s
+    where p_name = '' and s.seconds = 60 and starts_with(s.name, p_app || '/')
+        and s.minute between date_trunc('minute', p_now - p_seconds * interval '1 second', 'UTC')
+            and p_now
+    union all
+    select s.counts
+    from generate_series(date_trunc('minute', p_now - p_seconds * interval '1 second', 'UTC'),
+        p_now, interval '1 minute') as m (minute)
+    cross join lateral (
+        select s.counts from holdfast.stats s
+        where s.minute = m.minute and s.seconds = 60 and s.name = p_name
+        offset 0
+    ) as s
+    where p_name <> '';
+end;
 
 -- Return about how many seconds 95 of 100 runs took less than, from their distribution; null
 -- without any. The rule is that of holdfast/types/stats.py. Called by _seen_of.
@@ -92,16 +79,21 @@ create or replace function holdfast._seen_of(
 ) returns float8
 language plpgsql stable
 as $$
-declare
-    v_counts bigint[];
 begin
-    if p_alert.within_seconds is not null then
-        v_counts := holdfast._counts_within(
-            p_alert.app, p_alert.subject, p_now, p_alert.within_seconds);
-    end if;
     return case p_alert.kind
-        when 'failed' then coalesce(v_counts[3] + v_counts[5], 0)  -- failed, timed out
-        when 'slow' then holdfast._p95(v_counts[10:])
+        when 'failed' then (
+            select coalesce(sum(c.counts[3] + c.counts[5]), 0)  -- failed, timed out
+            from holdfast._counts_within(
+                p_alert.app, p_alert.subject, p_now, p_alert.within_seconds) as c)
+        when 'slow' then (
+            select holdfast._p95(array[
+                sum(c.counts[10]), sum(c.counts[11]), sum(c.counts[12]), sum(c.counts[13]),
+                sum(c.counts[14]), sum(c.counts[15]), sum(c.counts[16]), sum(c.counts[17]),
+                sum(c.counts[18]), sum(c.counts[19]), sum(c.counts[20]), sum(c.counts[21]),
+                sum(c.counts[22]), sum(c.counts[23]), sum(c.counts[24]), sum(c.counts[25])
+                ]::bigint[])
+            from holdfast._counts_within(
+                p_alert.app, p_alert.subject, p_now, p_alert.within_seconds) as c)
         when 'backlog' then holdfast._oldest_of(p_alert.subject, p_now)
         when 'stuck' then (
             select count(*) from (
