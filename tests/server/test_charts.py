@@ -56,6 +56,20 @@ async def test_a_chart_has_a_bar_for_each_part_of_the_time(store: Store) -> None
     assert drawn.text.startswith("12 runs began, 12 ended, 16.7 % failed; p50 about ")
 
 
+async def test_a_chart_of_a_day_reaches_back_to_its_beginning(store: Store) -> None:
+    """However many workflows there are: a row is read for each of them and each part."""
+    now, counts = await store.now(), (1,) * COUNTS
+    stats = [
+        MinuteCounts(now - ago * MINUTE, f"rest/{name}", counts)
+        for ago in range(0, 23 * 60, 2)
+        for name in range(30)
+    ]
+    await store.heartbeat(INFO, [], lease_seconds=30, stats=stats)
+    found = await read_workflow_stats(store, since_seconds=SPANS["24h"])
+    assert (len(found.workflows), len(found.total.series)) == (30, 60)
+    assert found.total.begun == len(stats)
+
+
 async def test_a_line_of_a_chart_ends_where_no_run_ended(store: Store) -> None:
     await write(store, *(counted(ago, 1, 1, 0, 3) for ago in (10, 11, 12, 30)))
     drawn = await charts(store)

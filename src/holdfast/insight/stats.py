@@ -25,7 +25,7 @@ POINTS: Final = 60  # of a series
 DAYS_KEPT: Final = 90
 
 _SECOND: Final = 1_000_000
-_MOST_ROWS: Final = 20_000
+_MOST_ROWS: Final = 100_000  # of minutes and hours: 30 workflows that run all the time, two days
 _FAILED: Final = ("failed", "timed_out")
 _SURGE_SECONDS: Final = 600.0
 _SURGE_LEAST: Final = 10  # so many failures at least
@@ -88,8 +88,10 @@ async def read_workflow_stats(
     """
     now = await store.now()
     first, part, parts = cut(now, since_seconds)
-    rows = await store.read_stats(since=first, names=names, limit=_MOST_ROWS)
-    if len(rows) == _MOST_ROWS:  # the oldest are missing
+    rows = await store.read_stats(
+        since=first, part_seconds=part // _SECOND, names=names, limit=_MOST_ROWS
+    )
+    if sum(row.merged for row in rows) >= _MOST_ROWS:  # the oldest are missing
         first = rows[-1].minute - rows[-1].minute % part + part
         rows = [row for row in rows if row.minute >= first]
         parts = (now - first) // part + 1

@@ -188,12 +188,21 @@ class NarrowStore(NarrowRuns):
         return await self._store.list_start_keys(name, limit=limit) if self._sees(name) else []
 
     async def read_stats(
-        self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
+        self,
+        *,
+        since: int,
+        part_seconds: int = 60,
+        names: Sequence[str] | None = None,
+        limit: int = 100_000,
     ) -> list[MinuteCounts]:
         own = [
             each for each in (await self._names() if names is None else names) if self._sees(each)
         ]
-        return await self._store.read_stats(since=since, names=own, limit=limit) if own else []
+        if not own:
+            return []
+        return await self._store.read_stats(
+            since=since, part_seconds=part_seconds, names=own, limit=limit
+        )
 
     # Who works, and what waits
 

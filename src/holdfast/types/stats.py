@@ -28,16 +28,16 @@ The last bucket has the runs that took longer than all bounds.
 
 
 class MinuteCounts(Value, frozen=True):
-    """What one writer counted of a workflow in a minute, which begins at `minute`.
+    """What was counted of a workflow in a minute, or a longer part of the time.
 
-    `minute` is in microseconds since 1970, `name` has the app. An old row is of a whole hour, as
-    `seconds` says.
+    It begins at `minute`, in microseconds since 1970. `name` has the app. `merged` rows of minutes
+    and hours are added up in it.
     """
 
     minute: int
     name: str
     counts: tuple[int, ...]
-    seconds: int = 60
+    merged: int = 1
 
 
 class LoadSample(Value, frozen=True):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from clocks import Clock
 
 from holdfast.store.port import Store
@@ -32,12 +30,17 @@ async def this_minute(store: Store) -> int:
     return now - now % MINUTE
 
 
-async def totals(store: Store) -> Counter[tuple[int, int, str]]:
-    """How many runs ended by minute, its length and workflow."""
-    found: Counter[tuple[int, int, str]] = Counter()
-    for row in await store.read_stats(since=0):
-        found[row.minute, row.seconds, row.name] += sum(row.counts[at] for at in ENDED.values())
-    return found
+async def totals(store: Store) -> dict[tuple[int, str], int]:
+    """How many runs ended by minute and workflow."""
+    return {
+        (row.minute, row.name): sum(row.counts[at] for at in ENDED.values())
+        for row in await store.read_stats(since=0)
+    }
+
+
+async def rows(store: Store) -> int:
+    """How many rows of minutes and hours there are."""
+    return sum(row.merged for row in await store.read_stats(since=0))
 
 
 async def test_heartbeats_of_several_workers_add_up(
@@ -51,13 +54,33 @@ async def test_heartbeats_of_several_workers_add_up(
     await beat(store, bob, counted(minute, 1))
     await beat(store, bob)
     assert await totals(store) == {
-        (minute, 60, NAME): 6,
-        (minute - MINUTE, 60, NAME): 5,
-        (minute, 60, "a/b"): 7,
+        (minute, NAME): 6,
+        (minute - MINUTE, NAME): 5,
+        (minute, "a/b"): 7,
     }
-    only = await store.read_stats(since=minute, names=[NAME])
-    assert sorted(row.counts[BEGUN] for row in only) == [1, 5]
+    [only] = await store.read_stats(since=minute, names=[NAME])
+    assert (only.counts[BEGUN], only.merged) == (6, 2)
     assert len(await store.read_stats(since=0, limit=1)) == 1
+
+
+async def test_statistics_are_read_in_parts_the_newest_first(
+    store: Store, ann: ManualWorker, bob: ManualWorker
+) -> None:
+    """However many minutes a part has, it is one row: a chart of a day reads a row for each bar."""
+    since = await this_minute(store) - 9 * MINUTE
+    for worker in (ann, bob):
+        await beat(store, worker, *(counted(since + at * MINUTE, at) for at in range(10)))
+    await beat(store, ann, counted(since + MINUTE, 7, "a/b"), counted(since - MINUTE, 5))
+    found = await store.read_stats(since=since, part_seconds=240)
+    assert {(row.minute - since, row.name): (row.counts[BEGUN], row.merged) for row in found} == {
+        (8 * MINUTE, NAME): (34, 4),
+        (4 * MINUTE, NAME): (44, 8),
+        (0, NAME): (12, 8),
+        (0, "a/b"): (7, 1),
+    }
+    assert [row.minute - since for row in found] == [8 * MINUTE, 4 * MINUTE, 0, 0]
+    newest = await store.read_stats(since=since, part_seconds=240, limit=5)
+    assert [(row.counts[ENDED["failed"]], row.merged) for row in newest] == [(34, 4), (7, 1)]
 
 
 async def test_a_run_that_ends_from_outside_is_counted_with_its_time(
@@ -87,24 +110,25 @@ async def test_old_rows_are_merged_then_deleted(
     began = await store.now()
     for worker in (ann, bob):
         await beat(store, worker, *(counted(began + at * MINUTE, 1) for at in range(3)))
-    expected = {(began + at * MINUTE, 60, NAME): 2 for at in range(3)}
+    expected = {(began + at * MINUTE, NAME): 2 for at in range(3)}
     assert await store.merge_stats() == 0
     assert await totals(store) == expected
 
     await clock.advance(10 * 60)
     assert await store.merge_stats() == 6
     assert await store.merge_stats() == 0
-    assert len(await store.read_stats(since=0)) == 3
+    assert await rows(store) == 3
     await beat(store, ann, counted(began, 4))  # one that was late
     assert await store.merge_stats() == 1
-    assert await totals(store) == {**expected, (began, 60, NAME): 6}
-    assert len(await store.read_stats(since=0)) == 3
+    assert await totals(store) == {**expected, (began, NAME): 6}
+    assert await rows(store) == 3
 
     await clock.advance(50 * 3600)
     assert await store.merge_stats(limit=2) == 2
     assert await store.merge_stats(limit=2) == 1
     assert await store.merge_stats() == 0
-    assert await totals(store) == {(began, 3600, NAME): 10}
+    assert await totals(store) == {(began, NAME): 10}
+    assert await rows(store) == 1
 
     await clock.advance(91 * 86400)
     assert await store.merge_stats() == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from operator import add
 from typing import Final, TypeAlias
@@ -24,17 +24,27 @@ _Key: TypeAlias = tuple[int, int, str, str]
 
 class MemoryStats(Part):
     async def read_stats(
-        self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
+        self,
+        *,
+        since: int,
+        part_seconds: int = 60,
+        names: Sequence[str] | None = None,
+        limit: int = 100_000,
     ) -> list[MinuteCounts]:
+        part = part_seconds * 1_000_000
         async with self._transaction() as (tables, _):
-            found = sorted(tables.stats, reverse=True)
-            return [
-                MinuteCounts(
-                    minute, name, tuple(tables.stats[minute, seconds, name, writer]), seconds
-                )
-                for minute, seconds, name, writer in found
-                if minute >= since and (names is None or name in names)
-            ][:limit]
+            keys = [
+                key
+                for key in sorted(tables.stats, reverse=True)
+                if key[0] >= since and (names is None or key[2] in names)
+            ]
+            parts: defaultdict[tuple[int, str], list[tuple[int, ...]]] = defaultdict(list)
+            for key in keys[:limit]:
+                parts[since + _floor(key[0] - since, part), key[2]].append(tuple(tables.stats[key]))
+        return [
+            MinuteCounts(at, name, tuple(map(sum, zip(*rows, strict=True))), len(rows))
+            for (at, name), rows in sorted(parts.items(), key=lambda each: -each[0][0])
+        ]
 
     async def merge_stats(self, *, limit: int = 1_000) -> int:
         async with self._transaction() as (tables, now):

@@ -15,9 +15,17 @@ class StatsStore(Protocol):
 
     @readable
     async def read_stats(
-        self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
+        self,
+        *,
+        since: int,
+        part_seconds: int = 60,
+        names: Sequence[str] | None = None,
+        limit: int = 100_000,
     ) -> list[MinuteCounts]:
-        """Return the counts from a moment on, the newest first; a minute may have several rows."""
+        """Return the counts from a moment on by parts of so many seconds, the newest first.
+
+        The newest `limit` rows of minutes and hours are added up.
+        """
         ...
 
     @readable

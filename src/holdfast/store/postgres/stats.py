@@ -14,12 +14,17 @@ _read_sample = reader(LoadSample)
 
 class PostgresStats(Part):
     async def read_stats(
-        self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
+        self,
+        *,
+        since: int,
+        part_seconds: int = 60,
+        names: Sequence[str] | None = None,
+        limit: int = 100_000,
     ) -> list[MinuteCounts]:
         given = None if names is None else list(names)
         return [
-            MinuteCounts(row["minute"], row["name"], tuple(row["counts"]), row["seconds"])
-            for row in await self._database.rows("read_stats", since, given, limit)
+            MinuteCounts(row["minute"], row["name"], tuple(row["counts"]), row["merged"])
+            for row in await self._database.rows("read_stats", since, given, limit, part_seconds)
         ]
 
     async def merge_stats(self, *, limit: int = 1_000) -> int:

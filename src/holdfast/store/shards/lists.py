@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 from uuid import UUID
 
@@ -188,11 +188,20 @@ class Lists(Routed):
         return [(queue, handler, count) for (queue, handler), count in counts.items()]
 
     async def read_stats(
-        self, *, since: int, names: Sequence[str] | None = None, limit: int = 20_000
+        self,
+        *,
+        since: int,
+        part_seconds: int = 60,
+        names: Sequence[str] | None = None,
+        limit: int = 100_000,
     ) -> list[MinuteCounts]:
         """Return the counts of all shards, the newest first; see `StatsStore.read_stats`."""
-        found = await self._router.present("read_stats", since=since, names=names, limit=limit)
-        return sorted(chain.from_iterable(found), key=lambda each: -each.minute)[:limit]
+        found = await self._router.present(
+            "read_stats", since=since, part_seconds=part_seconds, names=names, limit=limit
+        )
+        rows = sorted(chain.from_iterable(found), key=lambda each: -each.minute)
+        merged = accumulate((row.merged for row in rows), initial=0)
+        return [row for row, before in zip(rows, merged, strict=False) if before < limit]
 
     async def read_samples(
         self, *, since: int, part_seconds: int, name: str | None = None

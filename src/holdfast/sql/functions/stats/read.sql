@@ -1,19 +1,36 @@
 -- Statistics by minute, as they are read, merged and deleted.
 
--- Return the counts of minutes and hours that began at or after a moment, the newest first, at most
--- p_limit rows; a minute may have several. p_names null: of all workflows. Refuses a far moment
--- (22023). Locks nothing. Called by clients.
-create or replace function holdfast.read_stats(p_since bigint, p_names text[], p_limit int)
-returns table (minute bigint, seconds int, name text, counts bigint[])
+-- Return what was counted from a moment on in parts of so many seconds, by workflow, the newest
+-- part first: `minute` is where a part begins, `merged` how many rows are added up in it. Parts are
+-- counted from the moment. The newest p_limit rows are added up: if `merged` makes p_limit
+-- together, the oldest are missing. p_names null: of all workflows. Refuses a far moment (22023).
+-- Locks nothing. Called by clients.
+create or replace function holdfast.read_stats(
+    p_since bigint, p_names text[], p_limit int, p_part_seconds int default 60
+) returns table (minute bigint, name text, counts bigint[], merged bigint)
 language sql stable
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-    select holdfast._micros(s.minute), s.seconds, s.name, s.counts
-    from holdfast.stats s
-    where s.minute >= holdfast._moment(holdfast._check_moment('the moment', p_since))
-        and (p_names is null or s.name = any (p_names))
-    order by s.minute desc limit holdfast._limit(p_limit)
+    select p_since + p.part * p_part_seconds * 1000000::bigint, p.name, array[
+            sum(p.counts[1]), sum(p.counts[2]), sum(p.counts[3]), sum(p.counts[4]),
+            sum(p.counts[5]), sum(p.counts[6]), sum(p.counts[7]), sum(p.counts[8]),
+            sum(p.counts[9]), sum(p.counts[10]), sum(p.counts[11]), sum(p.counts[12]),
+            sum(p.counts[13]), sum(p.counts[14]), sum(p.counts[15]), sum(p.counts[16]),
+            sum(p.counts[17]), sum(p.counts[18]), sum(p.counts[19]), sum(p.counts[20]),
+            sum(p.counts[21]), sum(p.counts[22]), sum(p.counts[23]), sum(p.counts[24]),
+            sum(p.counts[25])
+        ]::bigint[], count(*)
+    from (
+        select (holdfast._micros(s.minute) - p_since) / (p_part_seconds * 1000000::bigint) as part,
+            s.name, s.counts
+        from holdfast.stats s
+        where s.minute >= holdfast._moment(holdfast._check_moment('the moment', p_since))
+            and (p_names is null or s.name = any (p_names))
+        order by s.minute desc limit holdfast._limit(p_limit)
+    ) as p
+    group by p.part, p.name
+    order by p.part desc, p.name
 $$;
 
 -- Merge the rows of different writers of minutes that ended five minutes ago, and the minutes of
