@@ -68,20 +68,59 @@ end $$;
 -- Return what happened in all runs since a moment, oldest first. Called by clients.
 create or replace function holdfast.recent_events(p_since bigint, p_limit int)
 returns table (run_id uuid, idx int, event_type text, key text, details json, at bigint)
-language sql stable
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
+language plpgsql stable
+set enable_indexscan = off
 as $$
+declare
+    v_since timestamptz := holdfast._moment(holdfast._check_moment('a moment', p_since));
+    v_until timestamptz := holdfast._recent_until(v_since, holdfast._limit(p_limit));
+begin
+    return query
     select e.run_id, e.idx, e.event_type, e.key,
         holdfast._details(e.run_id, e.event_type, e.key, e.details), holdfast._micros(e.at)
     from (
         select * from holdfast.events e
-        where e.at >= holdfast._moment(holdfast._check_moment('a moment', p_since))
+        where e.at >= v_since and e.at < v_until
         order by e.at, e.run_id, e.idx
-        limit holdfast._limit(p_limit)
+        limit p_limit
     ) as e
-    order by e.at, e.run_id, e.idx
-$$;
+    order by e.at, e.run_id, e.idx;
+end $$;
+
+-- Return a moment until which at least p_limit events have happened since another one, and not many
+-- more; infinity if there are fewer. The index by time has them in no order: all since the moment
+-- would be read and sorted. So ever longer times are looked at, and the first that has too many of
+-- them is halved. Called by recent_events.
+create or replace function holdfast._recent_until(p_since timestamptz, p_limit int)
+returns timestamptz
+language plpgsql stable
+set enable_indexscan = off
+as $$
+declare
+    v_now constant timestamptz := holdfast.now();
+    v_low timestamptz := p_since;  -- until here there are too few
+    v_high timestamptz;  -- until here there are too many
+    v_until timestamptz := least(p_since + interval '1 minute', v_now);
+    v_found bigint;
+begin
+    while v_low < v_now and (v_high - v_low < interval '1 second') is not true loop
+        v_found := (
+            select count(*) from (
+                select from holdfast.events e
+                where e.at >= p_since and e.at < v_until limit p_limit * 10::bigint + 1
+            ) as e);
+        if v_found >= p_limit and v_found <= p_limit * 10::bigint then
+            return v_until;
+        elsif v_found < p_limit then
+            v_low := v_until;
+        else
+            v_high := v_until;
+        end if;
+        v_until := coalesce(v_low + (v_high - v_low) / 2,
+            least(p_since + (v_low - p_since) * 4, v_now));
+    end loop;
+    return coalesce(v_high, 'infinity');
+end $$;
 
 -- Return the events of recent_events, for readers: details are the first p_clip characters of their
 -- text, and `size` is how many bytes all of it has. Called by clients.
