@@ -13,7 +13,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.flows import differences, find_circle, flows_run, shape_hash
 from holdfast.store.port import Store
 from holdfast.store.shared_calls import persist
-from holdfast.types import EnsuredFlow, FlowShape, Notice, Value
+from holdfast.types import FlowShape, Notice, Value
 from holdfast.values.composing import compose
 
 
@@ -60,12 +60,11 @@ async def compile_flows(
     for shape in shapes:
         ensure = partial(store.ensure_flow, shape, shape_hash(shape), replace=replace)
         ensured = await persist(ensure)
+        found = await _differences(store, shape, ensured.found)
         if ensured.status == "mismatch":
-            raise ConfigurationError(_mismatch(shape, ensured))
+            raise ConfigurationError(_mismatch(shape, found))
         notify(list(ensured.notices))
-        done.append(
-            compose(CompiledFlow, shape, ensured, differences=_differences(shape, ensured.found))
-        )
+        done.append(compose(CompiledFlow, shape, ensured, differences=found))
     return done
 
 
@@ -107,7 +106,8 @@ async def _check(store: Store, shape: FlowShape) -> CompiledFlow:
         found.append(await store.get_flow(shape.name, shape.version))
     else:
         found += (await shards.present("get_flow", shape.name, shape.version)).values()
-    lines = next(filter(None, (_differences(shape, each) for each in found)), ())
+    every = [await _differences(store, shape, each) for each in found]
+    lines = next(filter(None, every), ())
     return CompiledFlow(
         name=shape.name,
         version=shape.version,
@@ -116,12 +116,17 @@ async def _check(store: Store, shape: FlowShape) -> CompiledFlow:
     )
 
 
-def _differences(shape: FlowShape, found: FlowShape | None) -> tuple[str, ...]:
-    return () if found is None else tuple(differences(shape, found))
+async def _differences(store: Store, shape: FlowShape, found: FlowShape | None) -> tuple[str, ...]:
+    if found is None or not differences(shape, found):
+        return ()
+    from_sql = {
+        (each.name, each.version) for each in await store.list_flows() if not each.from_code
+    }
+    from_code = (shape.name, shape.version) not in from_sql
+    return tuple(differences(shape, found, from_code=from_code))
 
 
-def _mismatch(shape: FlowShape, ensured: EnsuredFlow) -> str:
-    found = _differences(shape, ensured.found)
+def _mismatch(shape: FlowShape, found: Iterable[str]) -> str:
     return (
         f"flow {shape.handler} is not the one that the database has: {'; '.join(found)}. Runs keep "
         f"the shape that they started with, so give the new one version={shape.version + 1}, or "

@@ -55,21 +55,37 @@ async def test_a_shape_that_cannot_be_is_refused(store: PostgresStore) -> None:
 async def test_workers_work_on_a_flow_that_sql_has_created(
     store: PostgresStore, hand: Hand
 ) -> None:
-    """It gives `run` to all steps: those whose code does not take it as well."""
+    """It gives `run` to all steps: those whose code does not take it as well, until it is seen."""
     hand.define("shop/site", ("page", []), ("size", ["page"]))
-    app = App("shop")
-    site = app.flow("site", input=str)
 
-    @site.step
-    async def page(run: str) -> str:
-        return f"page of {run}"
+    def build(timeout: str | None) -> App:
+        app = App("shop")
+        site = app.flow("site", input=str)
 
-    @site.step
-    async def size(page: str) -> int:
-        return len(page)
+        @site.step
+        async def page(run: str) -> str:
+            return f"page of {run}"
 
-    async with working(app, store), Client(store=store) as client:
-        assert await client.run(site, "x", wait="60s") == {"size": 9}
+        @site.step(timeout=timeout)
+        async def size(page: str) -> int:
+            return len(page)
+
+        return app
+
+    app = build(None)
+    (site,) = app.flows.values()
+    async with Client(store=store) as client:
+        (found,) = await client.flows.check(app)
+        assert (found.status, found.differences) == ("verified", ())
+        (found,) = await client.flows.check(build("9s"))
+        assert found.differences == (
+            "step size: timeout 9 s in the code, the flow's in the database",
+        )
+        async with working(app, store):
+            assert await client.run(site, "x", wait="60s") == {"size": 9}
+        (found,) = await client.flows.check(app)
+        assert (found.status, found.differences) == ("verified", ())
+        assert await client.flows.get("site") == site.shape
 
 
 async def test_a_flow_that_sql_has_made_again_is_left_until_it_was_compared(

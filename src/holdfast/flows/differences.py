@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Final, cast
 
 from holdfast.flows.shape import Fields, flow_fields, step_fields
@@ -44,21 +44,24 @@ _WITHOUT: Final = frozenset(
 )
 
 
-def differences(code: FlowShape, database: FlowShape) -> list[str]:
+def differences(code: FlowShape, database: FlowShape, *, from_code: bool = True) -> list[str]:
     """Return a line for each difference; none if and only if the two have the same hash.
 
-    For example `step sentiment: timeout 30 s in the code, 60 s in the database`.
+    For example `step sentiment: timeout 30 s in the code, 60 s in the database`. With
+    `from_code=False` SQL has made the database's, which gives `run` to each step: what steps want
+    of it makes no difference.
     """
-    return list(_differences(code, database))
+    return list(_differences(code, database, () if from_code else ("wants_run",)))
 
 
-def _differences(code: FlowShape, database: FlowShape) -> Iterator[str]:
+def _differences(code: FlowShape, database: FlowShape, without: Container[str]) -> Iterator[str]:
     yield from _compare("the flow", flow_fields(code), flow_fields(database), "not set")
     steps = {step.slug: step for step in code.steps}
     found = {step.slug: step for step in database.steps}
     for slug, step in steps.items():
         if slug in found:
             mine, theirs = step_fields(step), step_fields(found[slug])
+            mine = {name: value for name, value in mine.items() if name not in without}
             yield from _compare(f"step {slug}", mine, theirs, "the flow's")
         else:
             yield f"step {slug} is not in the database"

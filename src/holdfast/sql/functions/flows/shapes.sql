@@ -8,7 +8,8 @@
 -- has its default: of a step, the flow's.
 
 -- Make the database's shape of a version that of the code, unless it has another. 'verified': it
--- has the same, by the hash or, with another hash or none, by the contents; this hash is kept then.
+-- has the same, by the hash or, with another hash or none, by the contents; this hash is kept then,
+-- and which steps want `run`.
 -- 'compiled': it had none. 'mismatch': it has another, `other`, and nothing was changed.
 -- 'replaced': with p_replace, another shape, `other`, was replaced, and its `ended` open runs were
 -- terminated. It is kept while there are runs of it.
@@ -39,6 +40,10 @@ begin
                 p_flow_slug, p_version, p_hash, p_shape, holdfast.now());
             status := 'compiled';
         when 'alike' then
+            update holdfast.steps s set wants_run = w.wants_run
+            from holdfast._steps_of(p_shape) as w
+            where s.handler = v_handler and s.step_slug = w.slug
+                and s.wants_run <> w.wants_run;
             update holdfast.flows f set shape_hash = p_hash, is_sealed = true
             where f.handler = v_handler;
             status := 'verified';
@@ -338,7 +343,8 @@ begin
     ) as r;
 end $$;
 
--- Return the steps of a shape that was checked, with their defaults. Called by _write_shape.
+-- Return the steps of a shape that was checked, with their defaults. Called by ensure_flow and
+-- _write_shape.
 create or replace function holdfast._steps_of(p_shape jsonb) returns table (
     place int, slug text, kind text, deps text[], wants_run boolean, queue text, max_attempts int,
     base_delay int, timeout int, start_delay int, required jsonb, forbidden jsonb,
