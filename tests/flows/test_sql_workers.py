@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -287,13 +288,32 @@ def test_a_condition_about_more_than_jsonb_holds_cannot_be_judged(hand: Hand) ->
     """The end of the last element was undone, again and again."""
     hand.define("big", ("list", []))
     hand.add("big", "each", ["list"], step_type="map")
-    hand.add("big", "all", ["each"], required_input_pattern="{}")
+    hand.add("big", "all", ["each"], required_input_pattern='{"run": "x"}')
     run_id = hand.start("big", "x" * 12_500_000)
     hand.work("big")
     hand.complete(run_id, "list", list(range(17)))
     hand.work("big")
     complete_with_much(hand, run_id, "each", 17)
     assert hand.run(run_id)["error"]["message"] == "Condition cannot be judged"
+
+
+def test_a_condition_that_is_not_about_the_input_is_judged_without_it(hand: Hand) -> None:
+    """Each such step parsed it, however large it was; jsonb cannot hold this one."""
+    steps = [
+        {"slug": "a"},
+        {"slug": "b", "deps": ["a"], "required": '{"a": 1}'},
+        {"slug": "c", "deps": ["b"], "forbidden": '{"run": 1}'},
+    ]
+    shape = json.dumps({"name": "plain", "version": 1, "steps": steps})
+    hand.rows("select * from holdfast.ensure_flow('plain', 1, 'hash', %s)", shape)
+    run_id = uuid4()
+    start = "select * from holdfast.start_flows(array[%s], array['plain'], array['1e400000'::json])"
+    hand.rows(start, run_id)
+    for step in ("a", "b"):
+        hand.work("plain")
+        assert hand.complete(run_id, step, 1) == "recorded"
+    error = hand.run(run_id)["error"]
+    assert (error["step"], error["message"]) == ("c", "Condition cannot be judged")
 
 
 def test_empty_maps_complete_at_once_to_the_end_of_the_run(hand: Hand) -> None:

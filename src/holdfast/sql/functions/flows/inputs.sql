@@ -36,7 +36,8 @@ end $$;
 -- Return what a step is given: {"run": …, dependency: its output, …}, without dependencies that
 -- were skipped. The errors of those that failed, or were skipped because another failed, are in
 -- {"$failed": {dependency: …}}; those of a map's elements, which are null in its output, by their
--- index. `run` is only for steps that want it, unless p_judged: a condition may be about it.
+-- index. `run` is only for steps that want it, or if p_judged, for a condition that is about it;
+-- with false it is left out.
 -- Of the step '' that is the run's output, without `run`. No row unless p_wanted. It has no
 -- settings, so that PostgreSQL makes it a part of the query that calls it: so many steps cost one
 -- query. Called by claim_tasks, end_step_tasks, _lease_messages, _fail_illegible and _step_inputs.
@@ -47,7 +48,7 @@ language sql stable
 begin atomic
     select '{' || concat_ws(',', (
         select '"run":' || r.input from holdfast.runs r
-        where r.run_id = p_run_id and p_step <> '' and (p_judged or (
+        where r.run_id = p_run_id and p_step <> '' and coalesce(p_judged, (
             select s.wants_run from holdfast.steps s
             where s.handler = p_handler and s.step_slug = p_step limit 1))
     ), x.outputs, '"$failed":{' || x.failures || '}') || '}'
@@ -80,7 +81,7 @@ end;
 -- Return what steps are given, in the order of the steps; see _step_input. Called by _end_flows and
 -- _condition_met.
 create or replace function holdfast._step_inputs(
-    p_steps holdfast._flow_step[], p_judged boolean default false
+    p_steps holdfast._flow_step[], p_judged boolean default null
 ) returns text[]
 language plpgsql stable
 as $$
@@ -94,8 +95,9 @@ begin
 end $$;
 
 -- Return true if a step's conditions hold, null if they cannot be judged: jsonb refuses a value.
--- Root steps are judged by the run's input itself. One with the rule one_failed needs a dependency
--- that failed, or was skipped because another failed. Called by _judge_steps.
+-- Root steps are judged by the run's input itself; for others it is read only if a pattern names
+-- `run`: it may be large, and there may be many of them. One with the rule one_failed needs a
+-- dependency that failed, or was skipped because another failed. Called by _judge_steps.
 create or replace function holdfast._condition_met(p_run_id uuid, p_handler text, p_step text)
 returns boolean
 language plpgsql stable
@@ -120,7 +122,9 @@ begin
     v_input := case v_step.deps_count
         when 0 then (select r.input from holdfast.runs r where r.run_id = p_run_id)::jsonb
         else (holdfast._step_inputs(
-            array[(p_run_id, p_handler, p_step)::holdfast._flow_step], true))[1]::jsonb end;
+            array[(p_run_id, p_handler, p_step)::holdfast._flow_step],
+            coalesce(v_step.required_input_pattern ? 'run', false)
+                or coalesce(v_step.forbidden_input_pattern ? 'run', false)))[1]::jsonb end;
     return (v_step.required_input_pattern is null or v_input @> v_step.required_input_pattern)
         and (v_step.forbidden_input_pattern is null
             or not v_input @> v_step.forbidden_input_pattern);

@@ -154,7 +154,7 @@ begin
             limit 1
         ) as r on true
         left join lateral holdfast._step_input(
-            t.run_id, t.handler, t.key, t.kind = 'step' and t.payload is null, false) as i on true
+            t.run_id, t.handler, t.key, t.kind = 'step' and t.payload is null, null) as i on true
         order by t.ord;
     end if;
 
