@@ -202,7 +202,7 @@ class EndWatcher:
         """Read the runs that a wake-up named, and those that are due."""
         named = list(self._named & self._watches.keys())
         if not await self._read(named, now):  # one of them may be in a shard that is away
-            for run_id in named:
+            for run_id in self._watches.keys() & named:  # callers may have left meanwhile
                 self._watches[run_id].look_at = now
         self._named.difference_update(named)
         due = [

@@ -114,6 +114,38 @@ async def test_lost_notices_only_make_a_result_late(monkeypatch: pytest.MonkeyPa
         assert await wait == 3
 
 
+class LeavingStore(MemoryStore):
+    """A store that goes away while runs are read for the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reading, self.is_away = asyncio.Event(), asyncio.Event()
+
+    async def get_runs(
+        self, run_ids: Sequence[UUID], *, payloads: bool = True
+    ) -> dict[UUID, RunRecord]:
+        if not self.is_away.is_set():
+            self.reading.set()
+            await self.is_away.wait()
+            raise DatabaseUnavailable("away")
+        return await super().get_runs(run_ids, payloads=payloads)
+
+
+async def test_a_caller_that_leaves_while_a_read_fails_takes_nobody_along() -> None:
+    store = LeavingStore()
+    async with Client(store=store) as client:
+        ends = client._session.ends
+        one, other = await client.start_many(tick, [None] * 2)
+        async with asyncio.timeout(60):
+            async with ends.expect(one.run_id):
+                kept = asyncio.create_task(ends.wait(other.run_id, None))
+                ends._hear(str(one.run_id))  # as when it has ended
+                await store.reading.wait()
+            store.is_away.set()
+            await Finisher(store).complete(3)
+            assert (await kept).output == "3"
+
+
 class DeafStore(MemoryStore):
     """A store that can be made to lose its listening connection."""
 
