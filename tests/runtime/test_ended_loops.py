@@ -213,7 +213,8 @@ async def test_an_attempt_that_ends_with_its_loop_is_made_again(way: Way, name: 
     assert output == ({"node": 2} if name == "graph" else 2)
 
 
-async def test_a_message_whose_consumer_is_stopped_with_its_loop_comes_again() -> None:
+@ways
+async def test_a_message_whose_consumer_is_stopped_with_its_loop_comes_again(way: Way) -> None:
     """It has one receive alone: one that counted would make it a dead letter."""
 
     async def send(client: Client) -> None:
@@ -221,7 +222,7 @@ async def test_a_message_whose_consumer_is_stopped_with_its_loop_comes_again() -
         await client.queues.send("post", 1)
 
     store = OpenStore()
-    await asyncio.to_thread(asyncio.run, leave_served(store, send))
+    await asyncio.to_thread(asyncio.run, way(store, send))
     worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
     await worker.start()
     try:

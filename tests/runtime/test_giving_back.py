@@ -7,9 +7,10 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from holdfast.client import Client, Outgoing
 from holdfast.store.memory import MemoryStore
-from holdfast.types import Event, NewRun, NewSignal, Release, TurnCommit
-from holdfast.worker.giving_back import GivenUp, give_back
+from holdfast.types import Event, MessageReturn, NewRun, NewSignal, Release, TurnCommit
+from holdfast.worker.giving_back import GivenUp, MessageEnds, give_back, give_back_messages
 
 WORKER = "held"
 FIRST = Event("StepCompleted", "first", '{"step":"first","result":1}', 1)
@@ -50,3 +51,17 @@ async def test_results_of_a_lease_that_is_lost_are_left_to_its_holder() -> None:
 
 async def _log(store: MemoryStore, run_id: UUID) -> list[Event]:
     return (await store.read_events([(run_id, 0)]))[run_id]
+
+
+async def test_messages_that_have_ended_are_acknowledged_and_the_others_given_back() -> None:
+    """Neither counts: each has one receive alone."""
+    store = MemoryStore()
+    async with Client(store=store) as client:
+        await client.queues.create("post", max_receives=1)
+        await client.queues.send_many("post", [Outgoing(number) for number in range(3)])
+        first, second, third = await client.queues.receive("post", 3)
+        receipts = [each.receipt for each in (first, second, third)]
+        returns = [MessageReturn(each, counted=False) for each in receipts[1:]]
+        await give_back_messages(store, MessageEnds(receipts[:1], returns))
+        left = await client.queues.receive("post", 10)
+        assert [each.payload for each in left] == [1, 2]

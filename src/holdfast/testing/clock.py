@@ -12,7 +12,8 @@ from holdfast.errors import DeterminismError
 from holdfast.store.memory import MemoryStore
 from holdfast.worker.clock import Cancellable
 from holdfast.worker.event_loop import LoopProbe
-from holdfast.worker.watchdog import ThreadClock, find_hold, held_too_long
+from holdfast.worker.holds import find_hold, held_too_long
+from holdfast.worker.watchdog import ThreadClock
 
 _BLOCKED_SECONDS = 0.1  # between looks for workflow code that holds the thread
 

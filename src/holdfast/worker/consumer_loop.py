@@ -22,10 +22,18 @@ from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
 from holdfast.store.port import Store, messages_topic
 from holdfast.store.receiver import Receiver
 from holdfast.types import MessageReturn, Notice, QueueInfo, Receipt, Receive, WorkerInfo
+from holdfast.values.waits import set_within
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.backoff import Backoff, first_of, spread
 from holdfast.worker.clock import Clock
-from holdfast.worker.message_calls import HeldDelivery, MessageCall, give_back, warn_of_late
+from holdfast.worker.giving_back import MessageEnds
+from holdfast.worker.message_calls import (
+    HeldDelivery,
+    MessageCall,
+    give_back,
+    warn_of_absent,
+    warn_of_late,
+)
 from holdfast.worker.message_starts import MessageStarts
 from holdfast.worker.outage import OUTAGE
 from holdfast.worker.releases import LastCalls
@@ -36,6 +44,7 @@ _POLL_SECONDS: Final = 5.0  # notifications may get lost
 _ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exist
 _LOSS: Final = "ends of messages were not recorded: they are due again when their visibility ends"
 _KNOWN_SECONDS: Final = 10.0  # then the settings of the queue are read again
+_LONGEST_SECONDS: Final = 3600.0  # an event loop has no timer without an end
 _SIBLINGS_SECONDS: Final = 0.02  # a message that has ended waits so long for the others
 _LOCKED_SECONDS: Final = 0.25  # between two tries of starts that meet a lock of others
 
@@ -118,19 +127,8 @@ class ConsumerLoop:
             else:
                 backoff = None
             self._looking = False
-            await self._sleep(pause)
-
-    async def _sleep(self, pause: float) -> None:
-        if pause <= 0:
-            await asyncio.sleep(0)
-            return
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(pause, self._woken.set) if pause < math.inf else None
-        try:
-            await self._woken.wait()
-        finally:
-            if timer is not None:
-                timer.cancel()
+            pause = min(pause, _LONGEST_SECONDS)
+            await (set_within(self._woken, pause) if pause > 0 else asyncio.sleep(0))
 
     async def _turn(self) -> float:
         """Record ends, receive what there is room for; return how long to sleep, in seconds."""
@@ -195,13 +193,7 @@ class ConsumerLoop:
         now = time.monotonic()
         if now - self._warned_at > 60:
             self._warned_at = now
-            logger.warning(
-                "%s waits: there is no message queue %s; declare it with app.message_queue(…), or "
-                "create it with `holdfast queue create %s`",
-                self.consumer,
-                self.consumer.queue,
-                self.consumer.queue,
-            )
+            warn_of_absent(self.consumer)
         return _ABSENT_SECONDS
 
     # Calls
@@ -277,7 +269,7 @@ class ConsumerLoop:
     def _return_uncounted(self, delivery: HeldDelivery, places: Iterable[int]) -> None:
         """Give messages back at once; this receive of them does not count."""
         given = list(places)
-        self._returns += [MessageReturn(delivery.receipt(place), counted=False) for place in given]
+        self._returns += delivery.uncounted(given)
         delivery.open.difference_update(given)
         delivery.is_whole = False
 
@@ -351,12 +343,7 @@ class ConsumerLoop:
         """Stop the calls of a delivery that is not in flight here any more."""
         if self._held.pop(delivery.delivery_id, None) is not delivery or not delivery.open:
             return
-        logger.warning(
-            "%s has lost a delivery of %d message(s): it was not kept in time, and others may "
-            "have the messages",
-            self.consumer,
-            len(delivery.open),
-        )
+        delivery.warn_of_loss(self.consumer)
         self._stop_calls(delivery)
 
     def _stop_calls(self, delivery: HeldDelivery) -> None:
@@ -387,14 +374,27 @@ class ConsumerLoop:
             await first_of(self._woken, grace, left)
             await record()
         await record()
-        self._give_up()
+        ends = self.ends()
+        self.forget()
+        self._single, self._returns = [*ends.acks], [*ends.returns]
         await record()
         if self._stop_listening is not None:
             await last_calls.make(self._stop_listening, _LOSS)
         await last_calls.make(self._receiver.close, _LOSS)
 
-    def _give_up(self) -> None:
-        """Stop what still runs; its messages are given back, and this receive does not count."""
-        for delivery in list(self._held.values()):
+    def ends(self) -> MessageEnds:
+        """Return how all that is in flight ends now. Safe from any thread.
+
+        What still runs is given back, and this receive does not count.
+        """
+        held = list(self._held.values())
+        done = [each.receipt(place) for each in held for place in list(each.done)]
+        left = [one for each in held for one in each.uncounted(list(each.open))]
+        return MessageEnds([*self._whole, *self._single, *done], [*self._returns, *left])
+
+    def forget(self) -> None:
+        """Stop what still runs, and forget all that is in flight: others have it now."""
+        held, self._held = self._held, {}
+        self._whole, self._single, self._returns = [], [], []
+        for delivery in held.values():
             self._stop_calls(delivery)
-            self._return_uncounted(delivery, delivery.open)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 
 from holdfast.definitions.app import App
@@ -11,6 +12,7 @@ from holdfast.types import Notice, WorkerInfo
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.clock import Clock
 from holdfast.worker.consumer_loop import ConsumerLoop
+from holdfast.worker.giving_back import MessageEnds
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.releases import LastCalls
 
@@ -85,6 +87,21 @@ class Consumers:
         if self._event_loop is not None:
             for each in self._loops:
                 await each.extend(store, self._event_loop)
+
+    def give_up(self) -> MessageEnds:
+        """Stop acting for what is in flight here; return how it ends. Called by the watchdog."""
+        ends = [each.ends() for each in self._loops]
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
+            if self._event_loop is not None:
+                self._event_loop.call_soon_threadsafe(self._forget)
+        return MessageEnds(
+            [ack for each in ends for ack in each.acks],
+            [message for each in ends for message in each.returns],
+        )
+
+    def _forget(self) -> None:
+        for each in self._loops:
+            each.forget()
 
     async def drain(self, grace_seconds: float, last_calls: LastCalls) -> None:
         """Receive no more, let calls end within the grace period, and give back the rest."""

@@ -16,7 +16,15 @@ import msgspec
 from holdfast.errors import LockTimeout
 from holdfast.store.port import Store
 from holdfast.store.shared_calls import BriefLocks
-from holdfast.types import Notice, Refusal, Release, TurnCommit, count_bearable
+from holdfast.types import (
+    MessageReturn,
+    Notice,
+    Receipt,
+    Refusal,
+    Release,
+    TurnCommit,
+    count_bearable,
+)
 from holdfast.worker.recording import weigh_part
 
 _BUSY_SECONDS: Final = 0.05
@@ -29,6 +37,13 @@ class GivenUp(NamedTuple):
     results: TurnCommit | None = None
 
 
+class MessageEnds(NamedTuple):
+    """What a worker that ends has of messages: those to acknowledge, and those to give back."""
+
+    acks: Sequence[Receipt] = ()
+    returns: Sequence[MessageReturn] = ()
+
+
 async def give_back(store: Store, worker_id: str, given_up: Sequence[GivenUp]) -> None:
     """Record the results of steps, then release the leases."""
     parts = [each.results for each in given_up if each.results is not None]
@@ -39,6 +54,14 @@ async def give_back(store: Store, worker_id: str, given_up: Sequence[GivenUp]) -
     await store.notify(notices)
     if locked:
         await store.notify(await store.release_tasks(worker_id, locked))
+
+
+async def give_back_messages(store: Store, ends: MessageEnds) -> None:
+    """Acknowledge messages, and give back others."""
+    if ends.acks:
+        await store.notify((await store.ack_messages(ends.acks))[1])
+    if ends.returns:
+        await store.notify((await store.return_messages(ends.returns))[1])
 
 
 async def release_free(

@@ -149,6 +149,17 @@ def warn_of_late(
         )
 
 
+def warn_of_absent(consumer: Consumer) -> None:
+    """Log that the queue does not exist, and how to create it."""
+    logger.warning(
+        "%s waits: there is no message queue %s; declare it with app.message_queue(…), or "
+        "create it with `holdfast queue create %s`",
+        consumer,
+        consumer.queue,
+        consumer.queue,
+    )
+
+
 def pause_seconds(consumer: Consumer, error: BaseException, attempt: int) -> float:
     """Return how long a message waits after a failed attempt: what the error asks for, or usual."""
     pause = None
@@ -191,3 +202,16 @@ class HeldDelivery(Struct):
     def receipt(self, place: int | None = None) -> Receipt:
         """Return the receipt of a message, or of all of them."""
         return Receipt(self.queue_id, self.delivery_id, place)
+
+    def uncounted(self, places: Iterable[int]) -> list[MessageReturn]:
+        """Return how messages are given back whose receive does not count."""
+        return [MessageReturn(self.receipt(place), counted=False) for place in places]
+
+    def warn_of_loss(self, consumer: Consumer) -> None:
+        """Log that it is not in flight here any more."""
+        logger.warning(
+            "%s has lost a delivery of %d message(s): it was not kept in time, and others may "
+            "have the messages",
+            consumer,
+            len(self.open),
+        )

@@ -20,21 +20,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from types import FrameType
-from typing import Any, ClassVar, Final, NamedTuple, Protocol
+from typing import ClassVar, Final, Protocol
 from uuid import UUID
 
 from holdfast.errors import DatabaseError
-from holdfast.runtime.loop.loop import WorkflowLoop
 from holdfast.store.port import Store
 from holdfast.values.waits import in_own_thread
 from holdfast.worker.event_loop import LoopProbe
-from holdfast.worker.giving_back import GivenUp, give_back
+from holdfast.worker.giving_back import GivenUp, MessageEnds, give_back, give_back_messages
+from holdfast.worker.holds import Hold, find_hold, held_too_long
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -46,14 +43,6 @@ _SILENT_SECONDS: Final = 1.0
 _OTHER_SILENT_SECONDS: Final = 5.0
 _RELEASE_SECONDS: Final = 5.0  # what takes longer is left: the leases expire by themselves
 _JOIN_SECONDS: Final = 2.0 * _RELEASE_SECONDS
-
-_DRAIN: Final = WorkflowLoop.drain.__code__
-_DROP: Final = WorkflowLoop._drop_code.__code__  # pyright: ignore[reportPrivateUsage]
-_STANDARD: Final = os.path.dirname(os.__file__)
-_OWN: Final = __name__.partition(".")[0]
-_DEBUGGERS: Final = frozenset(
-    {"bdb", "pdb", "ipdb", "pudb", "debugpy", "pydevd", "_pydevd_bundle", "IPython"}
-)
 
 
 class Holder(Protocol):
@@ -97,60 +86,6 @@ class Process:
         return False
 
 
-class Hold(NamedTuple):
-    """The code that a thread executes.
-
-    `loop`, `run_id` and `name` (the workflow's) are those of the run, None outside of workflow
-    code. `place` is the line of the user's code. `debugged` says that a debugger has stopped the
-    thread.
-    """
-
-    loop: WorkflowLoop | None
-    run_id: UUID | None
-    name: str
-    place: str
-    debugged: bool
-
-    def __str__(self) -> str:
-        return f"run {self.run_id} ({self.name})"
-
-
-def find_hold(thread: int) -> Hold:
-    """Return what a thread of this process executes now; safe to call from any thread."""
-    frame = sys._current_frames().get(thread)  # pyright: ignore[reportPrivateUsage]
-    loop, place, debugged = None, "", False
-    while frame is not None and loop is None:
-        if frame.f_code in (_DRAIN, _DROP):
-            loop = frame.f_locals["self"]
-        else:
-            package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-            debugged = debugged or package in _DEBUGGERS
-            if not place and package != _OWN and not _is_library(frame):
-                place = _describe(frame)
-        frame = frame.f_back
-    info: Any = None if loop is None else getattr(loop.caller, "info", None)
-    run_id, name = (None, "") if info is None else (info.run_id, info.name)
-    return Hold(loop, run_id, name, place or "code that cannot be seen", debugged)
-
-
-def held_too_long(loop: WorkflowLoop, place: str) -> str:
-    """Return why a run is stuck whose code has held its thread longer than its app allows."""
-    return (
-        f"its code has held the worker for {loop.limit_seconds:g} s without an await that "
-        f"waits, at {place}: move the work into a step"
-    )
-
-
-def _is_library(frame: FrameType) -> bool:
-    file = frame.f_code.co_filename
-    return file.startswith((_STANDARD, "<frozen")) or "site-packages" in file
-
-
-def _describe(frame: FrameType) -> str:
-    code = frame.f_code
-    return f'File "{code.co_filename}", line {frame.f_lineno}, in {code.co_qualname}'
-
-
 class ThreadClock:
     """Measure how long a thread has worked or slept since the last look.
 
@@ -192,14 +127,17 @@ class Watchdog:
         executing: Callable[[], bool],
         is_left: Callable[[], bool],
         grace_seconds: float,
+        give_up_messages: Callable[[], MessageEnds] = MessageEnds,
     ) -> None:
         """`executing` returns True while a step, an activity or a consumer runs.
 
         `is_left` returns True if all tasks of the loop were cancelled, and no stop is under way.
+        `give_up_messages` stops acting for the messages that consumers have.
         """
         self._worker_id, self._open_store, self._holder = worker_id, open_store, holder
         self._end_heartbeat, self._executing, self._is_left = end_heartbeat, executing, is_left
         self._process, self._grace_seconds = process, grace_seconds
+        self._give_up_messages = give_up_messages
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._watched = 0
@@ -360,7 +298,7 @@ class Watchdog:
         )
         self._end_heartbeat()  # also if the database cannot be reached now
         try:
-            self._give_back(self._holder.give_up(), sign_off=True)
+            self._give_back(self._holder.give_up(), self._give_up_messages())
         finally:
             while self._process.can_end and not self._loop.is_closed():
                 if self._stop.wait(_TICK_SECONDS):
@@ -375,25 +313,27 @@ class Watchdog:
             self._worker_id,
             why,
         )
-        self._give_back(self._holder.give_up(), sign_off=True)
+        self._give_back(self._holder.give_up(), self._give_up_messages())
         self._process.end()
 
-    def _give_back(self, given_up: Sequence[GivenUp], *, sign_off: bool = False) -> None:
+    def _give_back(self, given_up: Sequence[GivenUp], ends: MessageEnds | None = None) -> None:
+        """Give back what was given up; sign off if that is all, which `ends` of messages mean."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._holder.forget_given_up)
         try:
-            asyncio.run(self._send(given_up, sign_off=sign_off))
+            asyncio.run(self._send(given_up, ends))
         except (DatabaseError, TimeoutError, OSError) as error:
             logger.warning("leases were not given back, and expire by themselves: %s", error)
 
-    async def _send(self, given_up: Sequence[GivenUp], *, sign_off: bool) -> None:
+    async def _send(self, given_up: Sequence[GivenUp], ends: MessageEnds | None) -> None:
         async with asyncio.timeout(_RELEASE_SECONDS):
             store = self._open_store()
             try:
                 await store.open()
                 await give_back(store, self._worker_id, given_up)
-                if sign_off:
+                if ends is not None:
+                    await give_back_messages(store, ends)
                     self._end_heartbeat()  # one that is under way would sign on again
                     await store.remove_worker(self._worker_id)
             finally:

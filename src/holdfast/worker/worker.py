@@ -312,6 +312,7 @@ class Worker:
             executing=lambda: self.executing,
             is_left=self._is_left,
             grace_seconds=self.options.grace_seconds,
+            give_up_messages=self._consumers.give_up,
         )
 
     def _is_left(self) -> bool:
