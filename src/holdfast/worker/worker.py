@@ -164,6 +164,7 @@ class Worker:
             self._claimer.leases_in_doubt = self._heartbeat.suspect
             self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
+        self._unlisten = self._listening  # of a worker that stops
         self._stopping: asyncio.Task[None] | None = None
 
     def _make_resources(self, app: App) -> Resources:
@@ -399,19 +400,24 @@ class Worker:
         """Drain: stop claiming, wait for running work for the grace period, release the rest.
 
         Then the lifespans are closed. `end_grace` ends the grace period of a drain under way, and
-        so does a cancellation, which is raised when all is done. Idempotent.
+        so does a cancellation, which is raised when all is done. Idempotent; after a stop that was
+        cut off, because all tasks of the loop were cancelled, it does what that one has not done.
         """
         grace_seconds = self.options.grace_seconds if grace is None else seconds(grace)
-        listening, self._listening = self._listening, []
-        if listening:
+        if self._listening:
             self.expect_stop(grace_seconds)
-            self._stopping = asyncio.create_task(self._stop(listening, grace_seconds))
+            self._unlisten, self._listening = self._listening, []
+            self._stopping = asyncio.create_task(self._stop(grace_seconds))
+        elif self._stopping is not None and self._stopping.cancelling():
+            self._stopping = asyncio.create_task(self._stop_after(self._stopping))
         if self._stopping is not None:
             await to_the_end(self._stopping, self.end_grace)
 
-    async def _stop(
-        self, listening: Sequence[Callable[[], Awaitable[None]]], grace_seconds: float
-    ) -> None:
+    async def _stop_after(self, cut_off: asyncio.Task[None]) -> None:
+        await asyncio.wait({cut_off})
+        await self._stop(0.0)
+
+    async def _stop(self, grace_seconds: float) -> None:
         await self._claimer.stop()
         if self._launcher.loop_end.has_begun() and not self._launcher.book.busy:
             grace_seconds = 0.0  # nothing is left that could end in it
@@ -435,7 +441,7 @@ class Worker:
         await self._resources.stop()
         if self._tracer is not None:
             await self._tracer.stop()
-        for unlisten in listening:
+        for unlisten in self._unlisten:
             await self._last_calls.make(unlisten)
         if self._statistics.waiting:
             await self._last_calls.make(lambda: self._beat([]))
