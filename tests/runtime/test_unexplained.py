@@ -918,3 +918,37 @@ def test_a_result_that_cannot_be_stored_does_not_keep_a_refused_run_from_getting
     assert "may be the same work" in str(bench.stuck)
     ends = [event.key for event in bench.log if event.type in STEP_ENDS]
     assert ends == ["reserve", "pay", "audit", "audit#2", "draw_up"]
+
+
+def test_a_renamed_step_that_left_no_record_keeps_its_idempotency_key() -> None:
+    """Fault: a worker died after the effect, and the next one had the new name in the key."""
+    bench = Bench(at_once(pay))
+    first, _, third = (call.id for call in bench.started)
+    assert (first, third) == (f"{bench.run_id}/pay", f"{bench.run_id}/pay#3")
+    bench.complete("pay#2", 1)
+    bench.settle()
+    bench.crash(at_once(renamed("charge", "pay")))
+    assert [(call.key, call.id) for call in bench.started] == [
+        ("charge", first),
+        ("charge#3", third),
+    ]
+    bench.fail("charge", OSError("busy"), retry_in=30)
+    bench.commit()
+    bench.crash(at_once(renamed("charge", "pay")))
+    bench.now += 30_000_000
+    bench.take(bench.turn.wake())
+    assert {call.key: call.id for call in bench.started} == {"charge": first, "charge#3": third}
+
+
+def test_a_former_name_is_not_in_the_key_of_a_call_with_an_id_or_another_name() -> None:
+    charge = renamed("charge", "pay")
+
+    async def code(ctx: Context) -> object:
+        await ctx.step("charge", charge, 1, id="first")
+        return await charge.with_options(name="tip")(2)
+
+    bench = Bench(code)
+    assert [call.id for call in bench.started] == [f"{bench.run_id}/first"]
+    bench.complete("first", 1)
+    bench.settle()
+    assert [call.id for call in bench.started[1:]] == [f"{bench.run_id}/tip"]

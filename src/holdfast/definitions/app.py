@@ -193,7 +193,8 @@ class App(
         """Make a step of an async or sync function or method, with or without options.
 
         `name` is by default the function's, `retry` the app's; `timeout` limits each attempt.
-        `aliases` are names that the step had before, under which runs may have recorded results.
+        `aliases` are names that the step had before, the oldest first: runs may have recorded
+        results under them, and the first one is in the idempotency keys.
         Raises ConfigurationError for a function or options that cannot work, and for a name that
         the app has already.
         """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 import types
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import ClassVar, Concatenate, ParamSpec, Protocol, TypeVar, overload
@@ -276,6 +276,18 @@ def first_id(step: StepContext, began: int) -> str:
     made = [(run_id, at) for run_id, at, may_have in call.origins if may_have]
     run_id, at = made[-1] if made else (step.run_id, began)
     return sent_id(run_id, call.key, at)
+
+
+def former_keys(step: Step[..., object], key: str, name: str) -> Iterator[str]:
+    """Return the keys that a call had under each former name, unless it has an `id` or one.
+
+    The first one is in its idempotency key: an attempt under the old name may have had its effect,
+    and its worker may have died before the log had anything of it.
+    """
+    scope, slash, leaf = key.rpartition("/")
+    own, mark, number = leaf.partition("#")
+    if own == name == step.name:
+        yield from (f"{scope}{slash}{alias}{mark}{number}" for alias in step.aliases)
 
 
 def running_step() -> StepContext | None:

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.definitions.steps import former_keys
 from holdfast.errors import ConfigurationError
 from holdfast.events import STEP_COMPLETED
 from holdfast.runtime.code.steps import Call
@@ -79,10 +80,8 @@ class LeftEnds:
 
         The log does not have the call, or it would have the key of that name.
         """
-        call, (scope, slash, leaf) = self._call, self._call.key.rpartition("/")
-        name, mark, place = leaf.partition("#")
-        for alias in call.step.aliases if name == call.name == call.step.name else ():
-            former = f"{scope}{slash}{alias}{mark}{place}"
+        call = self._call
+        for former in former_keys(call.step, call.key, call.name):
             left = await transaction.give_up(run_id, result_key(former, began, self._since), number)
             if (end := self._end(left, number)) is not None:
                 fields = msgspec.json.decode(end.details or "", type=dict[str, msgspec.Raw])

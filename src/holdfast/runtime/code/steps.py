@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import fingerprint
-from holdfast.definitions.steps import Step
+from holdfast.definitions.steps import Step, former_keys
 from holdfast.errors import DeterminismError, InvalidInput, StepFailed, StepTimedOut
 from holdfast.events import (
     STEP_COMPLETED,
@@ -73,7 +73,7 @@ class Call(msgspec.Struct, eq=False):
     @property
     def id(self) -> str:
         """The call's own id, the same at each attempt: an idempotency key for the outside."""
-        return f"{self.run_id}/{self.key}"
+        return f"{self.run_id}/{next(former_keys(self.step, self.key, self.name), self.key)}"
 
     @property
     def fingerprint(self) -> int:
