@@ -166,3 +166,28 @@ async def test_a_change_to_many_runs_ends_while_others_with_other_limits_come(
         await job.task
         assert (job.state, job.error) == ("completed", "")
         assert (await client.runs.get(handle.run_id)).status == "terminated"
+
+
+@pytest.mark.parametrize("principal", [seeing(), seeing("shop"), seeing(payloads=False)])
+async def test_a_start_is_of_the_newest_version_for_every_caller(principal: Principal) -> None:
+    """Fault: callers who see less started version 1, with an input for the newest."""
+    store, app = MemoryStore(), App("shop")
+
+    @app.workflow(name="work", version=1)
+    async def older(ctx: Context, number: int) -> None: ...
+
+    @app.workflow(version=3)
+    async def work(ctx: Context, text: str) -> None: ...
+
+    server = Server(store=store, app=app, auth=lambda _: principal, hosts=[HOST])
+    transport = httpx.ASGITransport(server)
+    async with (
+        server,
+        Client(store=store) as client,
+        httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http,
+    ):
+        for given, version in (({}, 3), ({"version": 1}, 1), ({"version": 3}, 3)):
+            body = {"input": 7 if version == 1 else "x", **given}
+            answer = await http.post("/v1/workflows/work/runs?app=shop", json=body)
+            assert answer.status_code == 201, answer.text
+            assert (await client.runs.get(answer.json()["run_id"])).version == version

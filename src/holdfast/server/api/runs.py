@@ -111,7 +111,7 @@ async def start_run(call: Call[StartQuery, StartBody]) -> Reply:
     """Start a run of a workflow, or find the one that was started with the same key."""
     options = start_options(call)
     name = call.full_name
-    value = await typed_input(call, name)
+    value = await typed_input(call, name, options)
     wait = call.query.wait
     with nullcontext() if wait is None else place(call):
         handle = await call.site.client.start(name, input=value, **options)
@@ -187,18 +187,19 @@ def one_id(call: Call[Any, Any], given: str | None, field: str) -> str | None:
     return call.idempotency_key
 
 
-async def typed_input(call: Call[Any, StartBody], name: str) -> object:
+async def typed_input(call: Call[Any, StartBody], name: str, options: StartOptions) -> object:
     """Return the input as the type that the server's app declares for it, else as it is.
 
-    If the code is in another process, as with `holdfast dev`, the input is checked against the
-    schema of the type; that of an older version is not known. Raises InvalidInput, and
-    PayloadError for what cannot be stored.
+    If only the schema of the type is known, as with `holdfast dev` and to callers who see less,
+    the input is checked against it, and the run is of its version, the newest one; the schema of
+    an older version is not known. Raises InvalidInput, and PayloadError for what cannot be stored.
     """
     site, app, (of, own) = call.site, call.site.app, split_name(name)
     if app is None or of not in ("", app.name):
         entry = await site.catalogue.find(name) if site.checks_inputs else None
         if entry is not None and call.body.version in (None, entry.version):
             entry.check(name, call.body.input)
+            options["version"] = entry.version
         return call.body.input
     known = app.startable(own, call.body.version)
     return known.decode_input(encode(call.body.input))
