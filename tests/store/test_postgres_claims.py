@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -107,8 +107,8 @@ class Claim:
         )
 
 
-def drawn(source: random.Random) -> tuple[list[Task], Claim]:
-    """Draw tasks, never more than the first eight of a range, and a claim."""
+def drawn(source: random.Random, count: int = 14) -> tuple[list[Task], Claim]:
+    """Draw fewer tasks than `count`, of 14 never more than eight in a range, and a claim."""
     tasks = [
         Task(
             UUID(int=source.getrandbits(128)),
@@ -120,7 +120,7 @@ def drawn(source: random.Random) -> tuple[list[Task], Claim]:
             source.choice((None, None, "ann", "rival", "silent", "gone")),
             source.random() < 0.15,
         )
-        for _ in range(source.randrange(14))
+        for _ in range(source.randrange(count))
     ]
     return tasks, Claim(
         source.choice((("a",), ("b", "a"))),
@@ -132,7 +132,9 @@ def drawn(source: random.Random) -> tuple[list[Task], Claim]:
     )
 
 
-async def claimed(session: Session, tasks: list[Task], claim: Claim) -> tuple[list[UUID], object]:
+async def claimed(
+    session: Session, tasks: list[Task], claim: Claim
+) -> tuple[list[UUID], float | None]:
     """Write the tasks, claim, and return the runs in order and when to ask again."""
     for task in tasks:
         await session.connection.execute(
@@ -182,3 +184,55 @@ async def test_a_claim_takes_what_is_due_and_asks_again_when_the_next_is(
         await session.connection.execute(WORKERS, NOW)
         assert await claimed(session, tasks, claim) == claim.expected(tasks), (claim, tasks)
         await transaction.rollback()
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_claim_among_many_tasks_never_asks_too_late(session: Session, seed: int) -> None:
+    source = random.Random(seed)
+    for _ in range(25):
+        tasks, claim = drawn(source, count=60)
+        tasks = [replace(task, priority=task.priority % 2, queue="a") for task in tasks]
+        transaction = session.transaction()
+        await transaction.start()
+        await session.connection.execute(f"set local holdfast.fake_now = '{NOW.isoformat()}'")
+        await session.connection.execute(WORKERS, NOW)
+        taken, again = await claimed(session, tasks, claim)
+        expected, latest = claim.expected(tasks)
+        assert taken == expected, (claim, tasks)
+        assert latest is None or (again is not None and again <= latest), (claim, tasks)
+        await transaction.rollback()
+
+
+TASKS: dict[str, list[tuple[int, str | None]]] = {
+    "nothing": [],
+    "later": [(5_000, None)],
+    "due": [(-1, None)],
+    "expired": [(-1, "rival")],
+}
+
+
+@pytest.mark.parametrize(
+    ("case", "called"),
+    [
+        ("nothing", {"_look", "_has_expired"}),
+        ("later", {"_look", "_has_expired"}),
+        ("due", {"_look", "_has_expired", "_lock_due"}),
+        ("expired", {"_look", "_has_expired", "_lock_due", "_expired"}),
+    ],
+)
+async def test_a_search_for_expired_leases_calls_what_it_needs(
+    session: Session, case: str, called: set[str]
+) -> None:
+    tasks = [
+        Task(UUID(int=1), "a", "order@1", 2, visible, worker, None, paused=False)
+        for visible, worker in TASKS[case]
+    ]
+    async with session.transaction():
+        await session.connection.execute(f"set local holdfast.fake_now = '{NOW.isoformat()}'")
+        await session.connection.execute("set local track_functions = 'all'")
+        await claimed(session, tasks, Claim(("a",), ("order@1",), 5, 0, 250, None))
+        found = await session.connection.fetch(
+            "select funcname from pg_stat_xact_user_functions where funcname = any ($1)",
+            ["_look", "_has_expired", "_lock_due", "_expired", "_next_due"],
+        )
+    assert {row["funcname"] for row in found} == called

@@ -40,6 +40,8 @@
 -- p_properties, a task without `tail_from` has the key and the headers that its run was started
 -- with, so that the wake-up of a cached run reads no further table. With the task of a step comes
 -- the hash of its flow's shape, '' for one that SQL has made: workers with another shape leave it.
+-- Expired leases are mostly asked for by workers without work. So such a claim looks first, and
+-- most of them end there: to choose and lock tasks takes a large statement.
 -- Locks: task rows, and the turn rows of activities with expired leases, skipping locked ones; then
 -- events, run by run. Called by workers.
 create or replace function holdfast.claim_tasks(
@@ -63,6 +65,7 @@ as $$
 declare
     v_now timestamptz := holdfast.now();
     v_ahead timestamptz := v_now + p_ahead_seconds * interval '1 second';
+    v_sticky interval := p_sticky_seconds * interval '1 second';
     v_rivals text[] := array(
         select w.worker_id from holdfast.workers w
         where w.worker_id <> p_worker and holdfast._is_heard(w.heard_at, v_now, 3));
@@ -70,44 +73,56 @@ declare
     v_until timestamptz := least(v_ahead, holdfast._moment(p_until));
     v_leased timestamptz := case when p_since is null then '-infinity'
         else holdfast._moment(p_leased_since) end;
-    v_spared text[];
-    v_due record;
-    v_next timestamptz := v_now;
+    v_horizon timestamptz := case when p_until is not null then v_until
+        else coalesce(v_now + p_within_seconds * interval '1 second', 'infinity') end;
+    v_is_due boolean;
+    v_next timestamptz;
+    v_is_known boolean;  -- true if v_next is right after this claim, too
+    v_run_ids uuid[];
+    v_keys text[];
+    v_newest timestamptz;
+    v_expired boolean;
+    v_suspects boolean;
     v_limited timestamptz;
     v_waiting boolean;
 begin
-    if v_leased is not null then
-        pages := - holdfast._pages_of_tasks();
-    end if;
     if exists (select from holdfast.pauses) then
         select * into p_queues, p_handlers from holdfast._unpaused(p_queues, p_handlers);
     end if;
-    if v_leased is not null
-        and not holdfast._is_heard_without_gap(p_worker, v_now, p_lease_seconds)
-    then
-        v_spared := array(select w.worker_id from holdfast.workers w
-            where not holdfast._is_heard_without_gap(w.worker_id, v_now, p_lease_seconds / 4));
+    if v_leased is not null then  -- mostly by a worker without work: look before anything is locked
+        pages := - holdfast._pages_of_tasks();
+        select l.due_at is not null, l.next_at, l.is_whole into v_is_due, v_next, v_is_known
+        from holdfast._look(v_rivals, p_queues, p_handlers, least(v_since, v_ahead - v_sticky),
+            v_ahead, v_sticky, v_horizon) as l;
+        if not holdfast._has_expired(p_queues, p_handlers, v_leased, least(v_now, v_until)) then
+            v_leased := null;
+        end if;
     end if;
-    select * into v_due
-    from holdfast._lock_due(p_worker, v_rivals, coalesce(v_spared, '{}'), p_queues, p_handlers,
-        p_limit, least(v_now, v_until), v_until, v_ahead - p_sticky_seconds * interval '1 second',
-        v_since, v_leased);
-    if v_leased is not null then
+    if v_is_due is not false or v_leased is not null then
+        select d.run_ids, d.keys, d.newest, d.expired, d.suspects,
+            v_is_known and not d.missed and v_since <= v_ahead - v_sticky
+        into v_run_ids, v_keys, v_newest, v_expired, v_suspects, v_is_known
+        from holdfast._lock_due(p_worker, v_rivals, p_queues, p_handlers, p_limit, p_lease_seconds,
+            least(v_now, v_until), v_until, v_ahead - v_sticky, v_since, v_leased) as d;
+    end if;
+    if pages is not null then
         pages := pages + holdfast._pages_of_tasks();
+        suspects := coalesce(v_suspects, false);
     end if;
     if exists (select from holdfast.limits) then
+        v_is_known := v_is_known and v_run_ids is null;  -- what a limit leaves may be due
         select l.run_ids, l.keys, l.newest, l.next_at, l.are_waiting
-        into v_due.run_ids, v_due.keys, v_due.newest, v_limited, v_waiting
+        into v_run_ids, v_keys, v_newest, v_limited, v_waiting
         from holdfast._apply_limits(v_now, p_queues, p_handlers, p_limit, p_until is null,
-            v_due.run_ids, v_due.keys, v_due.newest) as l;
+            v_run_ids, v_keys, v_newest) as l;
     end if;
-    if v_due.expired then
-        select * into v_due.run_ids, v_due.keys, poisoned
-        from holdfast._lock_lost(v_due.run_ids, v_due.keys, p_max_attempts);
-        perform holdfast._record_lost_workers(v_now, v_due.run_ids, v_due.keys);
+    if v_expired then
+        select * into v_run_ids, v_keys, poisoned
+        from holdfast._lock_lost(v_run_ids, v_keys, p_max_attempts);
+        perform holdfast._record_lost_workers(v_now, v_run_ids, v_keys);
     end if;
 
-    if v_due.run_ids is not null then
+    if v_run_ids is not null then
         return query
         with leased as (
             update holdfast.tasks t
@@ -115,7 +130,7 @@ begin
                 attempts = t.attempts + 1, lease_no = t.lease_no + 1, claimed_idx = l.length,
                 awaiting = null, limited_at = null,
                 started_at = coalesce(t.started_at, greatest(v_now, l.at))
-            from unnest(v_due.run_ids, v_due.keys) with ordinality as u (run_id, key, ord)
+            from unnest(v_run_ids, v_keys) with ordinality as u (run_id, key, ord)
             cross join lateral (
                 select e.idx + 1 as length, e.at, e.key as last_key from holdfast.events e
                 where e.run_id = u.run_id
@@ -158,57 +173,19 @@ begin
         order by t.ord;
     end if;
 
-    if coalesce(cardinality(v_due.run_ids), 0) + coalesce(cardinality(poisoned), 0) < p_limit
-        and p_until is null
+    if coalesce(cardinality(v_run_ids), 0) + coalesce(cardinality(poisoned), 0) >= p_limit
+        or p_until is not null
     then
-        v_next := holdfast._next_due(v_rivals, p_queues, p_handlers, v_ahead,
-            p_sticky_seconds * interval '1 second',
-            coalesce(v_now + p_within_seconds * interval '1 second', 'infinity'));
+        v_next := v_now;
+    elsif v_is_known is not true then
+        v_next := holdfast._next_due(v_rivals, p_queues, p_handlers, v_ahead, v_sticky, v_horizon);
     end if;
     now := holdfast._micros(v_now);
     next_due_at := holdfast._micros(least(v_next, v_limited));
-    watermark := holdfast._micros(least(v_due.newest, v_now));
+    watermark := holdfast._micros(least(v_newest, v_now));
     limited := v_waiting;
-    suspects := v_due.suspects;
     return next;
 end $$;
-
--- Return the ranges of the index of tasks that a claim looks at. Called by _lock_due.
-create or replace function holdfast._ranges(p_queues text[], p_handlers text[])
-returns table (queue text, handler text, priority int)
-language sql immutable
-begin atomic
-    select q.queue, h.handler, p.priority
-    from generate_series(0, 4) as p (priority), unnest(p_queues) as q (queue),
-        unnest(p_handlers) as h (handler);
-end;
-
--- Return the ranges that may have free tasks that come due between two moments. A handler without
--- such tasks costs one probe, instead of one for each priority: at any moment most handlers of an
--- app have no work. Before version 17, PostgreSQL searches once for each priority anyway, or, if it
--- planned while there were few tasks, reads all that wait and filters by priority: there, every
--- range is returned. Called by _lock_due and _next_due.
-create or replace function holdfast._free_ranges(
-    p_queues text[], p_handlers text[], p_since timestamptz, p_until timestamptz
-) returns table (queue text, handler text, priority int)
-language sql stable as $$
-    with busy as materialized (
-        select q.queue, h.handler
-        from unnest(p_queues) as q (queue) cross join unnest(p_handlers) as h (handler)
-        cross join lateral (
-            select 1 where current_setting('server_version_num')::int < 170000
-            union all
-            (select 1 from holdfast.tasks t
-            where t.queue = q.queue and t.handler = h.handler
-                and t.priority = any ('{0,1,2,3,4}') and t.worker is null
-                and t.visible_at > p_since and t.visible_at <= p_until
-            limit 1)
-            limit 1
-        ) as t
-    )
-    select b.queue, b.handler, p.priority
-    from busy b cross join generate_series(0, 4) as p (priority)
-$$;
 
 -- Return true if a worker may have a free task that is due. If a rival has the run in its cache,
 -- the task must have come due by p_rivals_until. Called by _lock_due.
@@ -239,22 +216,27 @@ $$;
 -- Choose due tasks and lock them. To choose does not lock, so only tasks that are taken get locked;
 -- if other claims were faster, a second try takes what it can lock, range by range, and one of the
 -- suspects. Expired leases are searched for from p_leased on, null for not at all. `newest` is the
--- latest visible_at of the tasks; `expired` is true if one of them had an expired lease.
+-- latest visible_at of the tasks; `expired` is true if one of them had an expired lease; `missed`
+-- if there was a second try.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
-    p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[],
-    p_limit int, p_now timestamptz, p_ahead_until timestamptz, p_rivals_until timestamptz,
-    p_since timestamptz, p_leased timestamptz, out run_ids uuid[], out keys text[],
-    out newest timestamptz, out expired boolean, out suspects boolean
+    p_worker text, p_rivals text[], p_queues text[], p_handlers text[], p_limit int,
+    p_lease_seconds float8, p_now timestamptz, p_ahead_until timestamptz,
+    p_rivals_until timestamptz, p_since timestamptz, p_leased timestamptz, out run_ids uuid[],
+    out keys text[], out newest timestamptz, out expired boolean, out suspects boolean,
+    out missed boolean
 )
 language plpgsql
 set enable_bitmapscan = off
 as $$
 declare
-    v_chosen bigint;
+    v_spared text[];
 begin
+    if p_leased is not null then
+        v_spared := holdfast._spared(p_worker, p_now, p_lease_seconds);
+    end if;
     with candidates as materialized (
-        select t.run_id, t.key, t.priority, t.visible_at, false as suspect
+        select t.run_id, t.key, t.priority, t.visible_at, false as suspect, false as waits
         from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_until) as l
         cross join lateral (
             select t.run_id, t.key, t.priority, t.visible_at
@@ -266,42 +248,19 @@ begin
             order by t.visible_at limit p_limit
         ) as t
         union all
-        select t.run_id, t.key, t.priority, t.visible_at, t.suspect
-        from holdfast._ranges(p_queues, p_handlers) as l
-        cross join lateral (
-            (select t.run_id, t.key, t.priority, t.visible_at, false as suspect
-            from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.worker is not null and not t.paused
-                and t.visible_at > p_leased and t.visible_at <= p_now
-                and t.worker <> all (p_spared)
-                and (t.attempts < 3 or t.key > '' and not holdfast._lost_before(t.run_id, t.key, 2))
-            order by t.visible_at limit p_limit)
-            union all
-            (select t.run_id, t.key, t.priority, t.visible_at, true
-            from holdfast.tasks t
-            where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-                and t.worker is not null and not t.paused
-                and t.visible_at > p_leased and t.visible_at <= p_now
-                and t.worker <> all (p_spared)
-                and t.attempts >= 3
-                and (t.key = '' or holdfast._lost_before(t.run_id, t.key, 2))
-            order by t.visible_at, t.run_id, t.key limit 1)
-        ) as t
+        select * from holdfast._expired(
+            p_worker, p_queues, p_handlers, p_limit, p_now, p_leased, v_spared)
         where p_leased is not null
     ), due as materialized (
         select c.run_id, c.key, c.priority, c.visible_at
         from candidates c
-        where not c.suspect or (c.run_id, c.key) = (
-            select s.run_id, s.key from candidates s
-            where s.suspect and not (select holdfast._holds_suspect(p_worker, p_now))
-            order by s.priority, s.visible_at, s.run_id, s.key limit 1)
+        where not c.waits
         order by c.priority, c.visible_at, c.run_id, c.key limit p_limit
     ), locked as (
         select t.run_id, t.key, t.visible_at, t.worker, t.priority
         from due d
         cross join lateral (
-            select * from holdfast.tasks t
+            select t.run_id, t.key, t.visible_at, t.worker, t.priority from holdfast.tasks t
             where t.run_id = d.run_id and t.key = d.key and not t.paused
                 and t.queue = any (p_queues)  -- it may have been moved since it was chosen
                 and case when t.worker is null then t.visible_at <= p_ahead_until
@@ -311,12 +270,13 @@ begin
     )
     select array_agg(l.run_id order by l.priority, l.visible_at, l.run_id, l.key),
         array_agg(l.key order by l.priority, l.visible_at, l.run_id, l.key),
-        max(l.visible_at), bool_or(l.worker is not null), (select count(*) from due),
+        max(l.visible_at), bool_or(l.worker is not null),
         case when p_leased is not null
-            then exists (select from candidates c where c.suspect) end
-    into run_ids, keys, newest, expired, v_chosen, suspects
+            then exists (select from candidates c where c.suspect) end,
+        count(*) < (select count(*) from due)
+    into run_ids, keys, newest, expired, suspects, missed
     from locked l;
-    if v_chosen <= coalesce(cardinality(run_ids), 0) then
+    if not missed then
         return;
     end if;
 
@@ -334,7 +294,7 @@ begin
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused
                 and t.visible_at > p_leased and t.visible_at <= p_now
-                and t.worker <> all (p_spared)
+                and t.worker <> all (v_spared)
                 and t.attempts >= 3
                 and (t.key = '' or holdfast._lost_before(t.run_id, t.key, 2))
             order by t.visible_at limit 1
@@ -371,30 +331,4 @@ begin
         select sum(pg_stat_get_xact_blocks_fetched(i.indexrelid))
         from pg_index i where i.indrelid = t.typrelid)
     from pg_type t where t.oid = pg_typeof(null::holdfast.tasks)::oid;
-end $$;
-
--- Return when the next free task comes due that is not taken now. It reads only a few tasks of each
--- range: if more of them are kept for other workers, the answer may be too early. Locks nothing.
--- Called by claim_tasks and next_due.
-create or replace function holdfast._next_due(
-    p_rivals text[], p_queues text[], p_handlers text[], p_taken timestamptz, p_sticky interval,
-    p_until timestamptz
-) returns timestamptz
-language plpgsql stable
-set enable_bitmapscan = off
-as $$
-begin
-    return least(
-        min(t.visible_at + case when t.sticky_worker = any (p_rivals) then p_sticky else '0' end),
-        min(t.visible_at) filter (where t.place = 8))
-    from holdfast._free_ranges(p_queues, p_handlers, p_taken - p_sticky, p_until) as l
-    cross join lateral (
-        select t.visible_at, t.sticky_worker, row_number() over (order by t.visible_at) as place
-        from holdfast.tasks t
-        where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
-            and t.worker is null and not t.paused
-            and t.visible_at > p_taken - p_sticky and t.visible_at <= p_until
-            and t.visible_at < 'infinity'
-        order by t.visible_at limit 8
-    ) as t;
 end $$;

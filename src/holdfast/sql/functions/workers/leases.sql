@@ -243,7 +243,7 @@ return p_heard_at between p_now - p_seconds * interval '1 second'
 
 -- Return true if a worker is heard now, and was heard for so many seconds without a gap. Only such
 -- a worker can know if another worker is gone or the database was away. Locks nothing. Called by
--- claim_tasks, _can_tell_gone, _silent_workers and _is_left.
+-- _spared, _can_tell_gone, _silent_workers and _is_left.
 create or replace function holdfast._is_heard_without_gap(
     p_worker text, p_now timestamptz, p_seconds float8
 ) returns boolean
@@ -253,6 +253,19 @@ as $$
         select from holdfast.workers w
         where w.worker_id = p_worker and holdfast._is_heard(w.heard_at, p_now, p_seconds / 2)
             and w.heard_since <= p_now - p_seconds * interval '1 second')
+$$;
+
+-- Return the workers whose expired leases are left to them (see claim_tasks), for a worker that
+-- claims with leases of so many seconds. Locks nothing. Called by _lock_due.
+create or replace function holdfast._spared(
+    p_worker text, p_now timestamptz, p_lease_seconds float8
+) returns text[]
+language sql stable
+as $$
+    select array(
+        select w.worker_id from holdfast.workers w
+        where not holdfast._is_heard_without_gap(p_worker, p_now, p_lease_seconds)
+            and not holdfast._is_heard_without_gap(w.worker_id, p_now, p_lease_seconds / 4))
 $$;
 
 -- Return true if silence proves that code of an app is gone: one of its workers was heard for 90

@@ -104,8 +104,8 @@ begin
 end $$;
 
 -- Return true if a task has lost at least so many workers, which is at most the number of its
--- attempts. Attempts of an activity may also have failed: its log says which. Called by _lock_due
--- and _holds_suspect.
+-- attempts. Attempts of an activity may also have failed: its log says which. Called by _lock_due,
+-- _expired and _holds_suspect.
 create or replace function holdfast._lost_before(p_run_id uuid, p_key text, p_losses int)
 returns boolean
 language plpgsql stable
@@ -120,7 +120,7 @@ end $$;
 -- Return true if a worker holds a task that had lost three workers before it came to this one, and
 -- that has made no progress since: an activity or a step makes none before it ends. What a claim
 -- does not ask for, as a pause or the worker's own room leaves it out, is held all the same.
--- Locks nothing. Called by _lock_due.
+-- Locks nothing. Called by _lock_due and _expired.
 create or replace function holdfast._holds_suspect(p_worker text, p_now timestamptz)
 returns boolean
 language plpgsql stable
