@@ -26,6 +26,7 @@ from holdfast.insight import actions, approvals, spans, why
 FOLDER = Path(__file__).parents[2] / "docs" / "reference" / "api"
 _WIDTH = 92
 _session = re.compile(r"^>>> .*(?:\n.+)*", re.MULTILINE)  # an example with its answers
+_class = re.compile(r"<class '(\w+)'>")
 _function = re.compile(r"<function .*? at 0x[0-9a-f]+>")  # the default of a parameter
 
 _HEAD = """\
@@ -218,18 +219,36 @@ def _signature(name: str, thing: Callable[..., Any]) -> str:
         signature = inspect.signature(thing)
     except (TypeError, ValueError):
         return ""
-    given = [each for each in signature.parameters.values() if each.name not in ("self", "cls")]
-    signature = signature.replace(parameters=given)
+    given = [
+        each.replace(annotation=_shown(each.annotation))
+        for at, each in enumerate(signature.parameters.values())
+        if at > 0 or each.name not in ("self", "cls")
+    ]
+    returns = _shown(signature.return_annotation)
+    signature = signature.replace(parameters=given, return_annotation=returns)
     prefix = "async " if inspect.iscoroutinefunction(thing) else ""
-    text = f"{prefix}{name}{signature}".replace("'", "")
+    text = f"{prefix}{name}{signature}"
     if len(text) > _WIDTH:
-        parameters = [str(each).replace("'", "") for each in given]
+        parameters = [str(each) for each in given]
         returned = text.rpartition(" -> ")[2] if " -> " in text else ""
         stars = _with_stars(given, parameters)
         body = "".join(f"    {each},\n" for each in stars)
         text = f"{prefix}{name}(\n{body})" + (f" -> {returned}" if returned else "")
-    text = _function.sub("…", text)
+    text = _class.sub(r"\1", _function.sub("…", text))
     return f"```py\n{text}\n```\n\n"
+
+
+class _Shown(str):
+    """The text of an annotation, without the quotes that a default of text has."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _shown(annotation: object) -> object:
+    return _Shown(annotation) if isinstance(annotation, str) else annotation
 
 
 def _with_stars(given: list[inspect.Parameter], texts: list[str]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import inspect
 import json
@@ -127,6 +128,23 @@ def test_the_api_pages_are_what_the_docstrings_say() -> None:
     assert words(read(api_reference.FOLDER)) == words(api_reference.render()), (
         "run `python -m tests.docs.api_reference`"
     )
+
+
+def test_signatures_of_the_api_reference_are_python() -> None:
+    """Fault: texts that are defaults had no quotes, and parameters with the name `cls` went."""
+    pages = api_reference.render().values()
+    found = [
+        each
+        for page in pages
+        for each in re.findall(r"^#+ (\S+)\n\n```py\n(.+?)\n```", page, re.S | re.M)
+    ]
+    assert len(found) > 100
+    for name, signature in found:
+        plain = name.rpartition(".")[2]
+        text = re.sub(r"^(async )?[\w.]+\(", rf"\1def {plain}(", signature.replace("…", "..."))
+        ast.parse(f"{text}: ...")
+    [entity] = (signature for name, signature in found if name == "Context.entity")
+    assert entity.startswith("entity(cls: type[E], key: str")
 
 
 def test_the_rest_page_is_what_the_operations_say() -> None:
