@@ -104,7 +104,8 @@ def check_host(url: str) -> str:
         inner = name == "localhost" or name.endswith(".localhost")
     if inner:
         raise ConfigurationError(
-            f"{host} is an inner address: give allow_inner if events are to be sent there"
+            f"{host} is an inner address: give allow_inner (on the command line --allow-inner) if "
+            "events are to be sent there"
         )
     return url
 

@@ -11,7 +11,7 @@ from holdfast.cli.render.console import numbers, plain, table, whole
 from holdfast.codec import raw
 from holdfast.insight.schedules import target_text
 from holdfast.insight.wording import ago, length_of, several
-from holdfast.types import Bucket, ScheduleRecord, SendTarget, SkipCause, Target, When
+from holdfast.types import Bucket, RunTarget, ScheduleRecord, SendTarget, SkipCause, Target, When
 from holdfast.values.attributes import attribute_filters
 from holdfast.values.moments import maybe_datetime, to_datetime
 
@@ -110,16 +110,15 @@ def _target_lines(target: Target) -> Iterator[str]:
     if isinstance(target, SendTarget):
         does = "publishes to" if target.kind == "topic" else "sends to"
         yield f"  {does} {target_text(target)}: {target.input}"
-        values = (("group", target.group), ("priority", target.priority))
-        if given := [f"{name} {value}" for name, value in values if value is not None]:
-            yield f"  {', '.join(given)}"
-        return
-    version = "" if target.version is None else f"@{target.version}"
-    yield f"  starts {target.kind} {target.name}{version} with input {target.input}"
-    yield f"  queue {target.queue}, priority {target.priority}" + (
-        f", tags {', '.join(target.tags)}" if target.tags else ""
-    )
-    if target.attributes:
+        values: list[tuple[str, object]] = [("group", target.group)]
+    else:
+        version = "" if target.version is None else f"@{target.version}"
+        yield f"  starts {target.kind} {target.name}{version} with input {target.input}"
+        values = [("queue", target.queue), ("tags", ", ".join(target.tags) or None)]
+    values.insert(1, ("priority", target.priority))
+    if given := [f"{name} {value}" for name, value in values if value is not None]:
+        yield f"  {', '.join(given)}"
+    if isinstance(target, RunTarget) and target.attributes:
         yield f"  attributes {', '.join(attribute_filters(target.attributes))}"
 
 
