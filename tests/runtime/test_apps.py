@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,33 @@ async def test_the_same_key_is_a_run_of_each_app(store: Store) -> None:
         assert again.run_id == runs[0].run_id == keyed_run_id("north/checkout", "order-7")
         assert runs[1].run_id != runs[0].run_id
         assert (await client.runs.get(("south/checkout", "order-7"))).run_id == runs[1].run_id
+
+
+async def test_a_filter_takes_workflows_as_a_start_does() -> None:
+    """Fault: it took names only, and said that a workflow is not iterable."""
+    store, north, south = MemoryStore(), shop("north"), shop("south")
+
+    @north.entity
+    @dataclass
+    class Cart:
+        items: int = 0
+
+        async def add(self) -> None: ...
+
+    async with Client(store=store) as client:
+        one, other = (app.latest("checkout") for app in (north, south))
+        runs = [(await client.start(each, 1)).run_id for each in (one, other)]  # type: ignore[arg-type]
+        for given, found in (
+            (one, runs[:1]),
+            ([other], runs[1:]),
+            ((one, other), runs),
+            (Cart, []),
+        ):
+            page = await client.runs.list(names=given)
+            assert sorted(run.run_id for run in page.runs) == sorted(found)
+        assert (await client.runs.pause_all({"names": one})).changed == 1
+        with pytest.raises(InvalidInput, match="7 is not a workflow"):
+            await client.runs.list(names=7)  # type: ignore[arg-type]
 
 
 async def test_a_name_alone_is_the_one_app_s_that_ever_signed_on_with_it(store: Store) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import TypedDict, cast, get_args
 
-from holdfast.client.naming import Names, RunRef
+from holdfast.client.naming import Names, RunRef, WorkflowRef
 from holdfast.codec import encode
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError
@@ -26,8 +26,8 @@ class RunFilters(TypedDict, total=False):
 
     states: str | Iterable[str]
     """What the runs are doing: queued, running, waiting, stuck, paused, or how they ended."""
-    names: str | Iterable[str]
-    """Names of workflows, with the app (`app/name`) if several apps have the name."""
+    names: WorkflowRef | Iterable[WorkflowRef]
+    """Workflows, or their names, with the app (`app/name`) if several apps have the name."""
     queues: str | Iterable[str]
     """Names of queues."""
     tags: str | Iterable[str]
@@ -78,7 +78,7 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
     build = filters.get("build")
     return RunFilter(
         states=cast("tuple[State, ...]", states),
-        names=await naming.matching(_several(filters.get("names"))),
+        names=await naming.matching(_workflows(filters.get("names"))),
         queues=_several(filters.get("queues")),
         tags=_several(filters.get("tags")),
         attributes=check_attributes(filters.get("where")),
@@ -117,6 +117,12 @@ def _cursor(text: str | None) -> str | None:
     if text is None or _CURSOR.fullmatch(text):
         return text
     raise ConfigurationError(f"{text!r} is not a cursor: pass the one of the page before")
+
+
+def _workflows(wish: WorkflowRef | Iterable[WorkflowRef] | None) -> tuple[WorkflowRef, ...]:
+    if isinstance(wish, Iterable) and not isinstance(wish, str | type):
+        return tuple(wish)
+    return () if wish is None else (wish,)
 
 
 def _several(wish: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -33,7 +33,8 @@ class Named(Protocol):
     def full_name(self) -> str: ...
 
 
-RunRef: TypeAlias = UUID | str | tuple[Named | type[Any] | str, str]
+WorkflowRef: TypeAlias = Named | type[Any] | str
+RunRef: TypeAlias = UUID | str | tuple[WorkflowRef, str]
 """A run's id (as a UUID or as text), or the workflow and the key that it was started with.
 
 The workflow is the decorated function, the class of an entity, its name with its app (`app/name`),
@@ -110,7 +111,7 @@ async def similar_names(store: Store, workflow: str) -> list[str]:
     ]
 
 
-def known_full_name(workflow: Named | type[Any] | str, app: str | None) -> str | None:
+def known_full_name(workflow: WorkflowRef, app: str | None) -> str | None:
     """Return a workflow's full name, None for a name without an app.
 
     `app` is the client's app: it completes a name without one. Raises InvalidName, InvalidInput
@@ -172,7 +173,7 @@ class Names:
         self._no_flows: dict[str, float] = {}  # until when they count as none
         self._checked: set[str] = set()
 
-    async def full(self, workflow: Named | type[Any] | str) -> str:
+    async def full(self, workflow: WorkflowRef) -> str:
         """Return a workflow's full name: of the client's app, or of the one app that has it.
 
         Raises InvalidName, and what `find_full_name` raises.
@@ -203,8 +204,8 @@ class Names:
         if problem is not None:
             logger.warning("%s: the run that is started waits until one has", problem)
 
-    async def matching(self, workflows: Iterable[str]) -> tuple[str, ...]:
-        """Return the full names that a filter means by names.
+    async def matching(self, workflows: Iterable[WorkflowRef]) -> tuple[str, ...]:
+        """Return the full names that a filter means by workflows or their names.
 
         A name without an app stays as it is, too: flows of SQL may be called so, and runs of a
         release without apps. Raises InvalidName and AmbiguousWorkflow, and UnknownWorkflow for a
@@ -212,6 +213,9 @@ class Names:
         """
         found: dict[str, None] = {}
         for workflow in workflows:
+            if not isinstance(workflow, str):
+                found[await self.full(workflow)] = None
+                continue
             names = {workflow: None}
             try:
                 names = {await self.full(workflow): None, **names}
@@ -244,7 +248,7 @@ class Names:
 
     async def runs(self, runs: Iterable[RunRef]) -> list[UUID]:
         """Return the ids of runs; each name is looked up once."""
-        names: dict[Named | type[Any] | str, str] = {}
+        names: dict[WorkflowRef, str] = {}
         found: list[UUID] = []
         for run in runs:
             if isinstance(run, tuple):

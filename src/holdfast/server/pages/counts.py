@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final, get_args
+from collections.abc import Iterable, Mapping
+from typing import Final, cast, get_args
 
 from holdfast.client.filters import RunFilters
 from holdfast.errors import DatabaseError, HoldfastError
@@ -33,7 +33,7 @@ async def count_states(site: Site, filters: RunFilters) -> Mapping[str, str]:
     """
     rest = filters.keys() - {"states", "names", "limit", "cursor"}
     given = filters.get("names", ())
-    names = [given] if isinstance(given, str) else list(given)
+    names = [given] if isinstance(given, str) else list(cast("Iterable[str]", given))  # of a query
     if rest or len(names) > 1 or not all("/" in name for name in names):
         return {}
     name, counts = names[0] if names else "", site.kept(_Counts)
