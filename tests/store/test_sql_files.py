@@ -225,6 +225,20 @@ def test_what_is_changed_by_its_place_was_locked_in_a_statement_before() -> None
     assert wrong == set(IN_PLACE)
 
 
+def test_a_status_is_not_a_literal_beside_a_key() -> None:
+    """Else a plan made while no run had it takes the index by status, and later reads all of it."""
+    scan = r"from holdfast\.runs (\w+)\s+where ((?:[^();]|\((?:[^();]|\([^();]*\))*\))*)"
+    wrong = [
+        (name, where)
+        for name, text in FILES.items()
+        for run, where in re.findall(scan, statements(text))
+        if re.search(rf"\b{run}\.(run_id|parent_run_id|name) = ", where)
+        and re.search(rf"\b{run}\.status (= '|in \()", where)
+        and "limit" not in where.partition(f"{run}.status")[0]
+    ]
+    assert wrong == []
+
+
 def test_notices_of_hints_reach_only_callers_that_ask_for_hints() -> None:
     """Workers and clients of an earlier release know of no other topic than `work`."""
     bodies = {name: body for name, _, body in functions()}

@@ -79,9 +79,12 @@ declare
                     select from holdfast.flows n
                     where n.flow_slug = f.flow_slug and n.version > f.version)
                 or exists (
-                    select from holdfast.runs r
-                    where r.name = f.flow_slug and r.status = 'running'
-                        and r.version = f.version and r.kind = 'flow'))
+                    select from unnest(array['running']) as o (status)
+                    cross join lateral (
+                        select r.run_id from holdfast.runs r
+                        where r.name = f.flow_slug and r.status = o.status
+                            and r.version = f.version and r.kind = 'flow' limit 1
+                    ) as r))
         order by s.handler collate "C", s.step_slug collate "C");
     v_users text[] := v_steps || array(
         select 'schedule ' || s.name from holdfast.schedules s
@@ -105,6 +108,7 @@ create or replace function holdfast._clear_flow(
 language plpgsql
 as $$
 declare
+    v_running constant text := 'running';
     v_open int;
     v_stopped record;
     v_ended int := 0;
@@ -121,7 +125,7 @@ begin
         perform holdfast._block_starts(p_flow_slug);
         select count(*) into v_open from (
             select from holdfast.runs r
-            where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'
+            where r.name = p_flow_slug and r.status = v_running and r.kind = 'flow'
             limit 1000) as r;
         if v_open > 0 then
             raise sqlstate 'HF005' using message = format(
@@ -131,7 +135,7 @@ begin
     end if;
     is_clear := not exists (
         select from holdfast.runs r
-        where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow');
+        where r.name = p_flow_slug and r.status = v_running and r.kind = 'flow');
 end $$;
 
 -- Delete runs of a flow that have ended and were started before a moment, at most p_limit. Returns

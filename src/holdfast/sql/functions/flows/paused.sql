@@ -43,9 +43,11 @@ begin
             and not holdfast._has_run(holdfast._step_run_id(t.run_id, t.key, t.attempts, (
                 select r.created_at from holdfast.runs r where r.run_id = u.run_id)))
             and not exists (  -- nor a run as which that one has continued
-                select from holdfast.runs r
-                where r.parent_run_id = t.run_id and r.parent_key = t.key
-                    and r.status = 'running')
+                select from (
+                    select r.parent_key, r.status from holdfast.runs r
+                    where r.parent_run_id = t.run_id offset 0
+                ) as r
+                where r.parent_key = t.key and r.status = 'running')
         order by t.run_id, t.key collate "C");
 end $$;
 
@@ -85,6 +87,7 @@ create or replace function holdfast._resume_steps(p_flow_slug text) returns text
 language plpgsql
 as $$
 declare
+    v_open constant text := 'running';
     v_runs uuid[];
     v_notices text[];
 begin
@@ -98,7 +101,7 @@ begin
         select distinct s.run_id
         from unnest(holdfast._paused_steps(array(
             select r.run_id from holdfast.runs r
-            where r.name = p_flow_slug and r.status = 'running' and r.kind = 'flow'))) as s);
+            where r.name = p_flow_slug and r.status = v_open and r.kind = 'flow'))) as s);
     if cardinality(v_runs) > 0 then  -- they may end at once
         perform holdfast._lock_family(v_runs || holdfast._parents(v_runs), '{}');
         v_notices := holdfast._start_paused_steps(holdfast.now(), v_runs);

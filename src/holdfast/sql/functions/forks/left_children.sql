@@ -34,9 +34,9 @@ begin
         select c.key, (r.output ->> 'run_id')::uuid
         from chain c
         cross join lateral (
-            select r.output from holdfast.runs r
-            where r.run_id = c.run_id and r.status = 'continued' limit 1
+            select r.output, r.status from holdfast.runs r where r.run_id = c.run_id limit 1
         ) as r
+        where r.status = 'continued'
     )
     select r.run_id, r.parent_key, r.status
     from chain c
@@ -194,8 +194,8 @@ begin
     return coalesce((
         select r.parent_run_id from holdfast.runs r
         where r.run_id = p_sender and r.parent_close = 'abandon'
-            and not exists (
-                select from holdfast.runs t where t.run_id = p_target and t.status = 'running')
+            and (select t.status from holdfast.runs t where t.run_id = p_target)
+                is distinct from 'running'
             and exists (
                 select from holdfast._forks_since_child(r.parent_run_id, r.parent_key) as f
                 where f.run_id = p_target)), p_target);

@@ -46,8 +46,10 @@ begin
         select a.run_id, 'child' as reason, null::timestamptz as until
         from asked a
         cross join lateral (
-            select from holdfast.runs c
-            where c.parent_run_id = a.run_id and c.status = 'running' limit 1
+            select from (
+                select c.status from holdfast.runs c where c.parent_run_id = a.run_id offset 0
+            ) as c
+            where c.status = 'running' limit 1
         ) as c
         union
         select l.run_id, l.reason, l.delete_after
@@ -73,6 +75,7 @@ create or replace function holdfast._pass_over(p_run_ids uuid[]) returns void
 language plpgsql
 as $$
 declare
+    v_continued constant text := 'continued';
     v_run record;
     v_next uuid;
     v_after uuid;
@@ -81,9 +84,10 @@ begin
         select r.run_id, r.next
         from unnest(p_run_ids) as u (run_id)
         cross join lateral (
-            select r.run_id, (r.output ->> 'run_id')::uuid as next from holdfast.runs r
-            where r.run_id = u.run_id and r.status = 'continued' limit 1
+            select r.run_id, r.status, (r.output ->> 'run_id')::uuid as next from holdfast.runs r
+            where r.run_id = u.run_id limit 1
         ) as r
+        where r.status = v_continued
     loop
         v_next := v_run.next;
         loop
@@ -91,7 +95,7 @@ begin
             set output = (r.output::jsonb || '{"passed_over": true}')::json
             where r.run_id = (
                 select n.run_id from holdfast.runs n
-                where n.run_id = v_next and n.status = 'continued'
+                where n.run_id = v_next and n.status = v_continued
                     and n.delete_after <> '-infinity'
                     and n.completed_at + n.retention <= holdfast.now()
                     and not exists (

@@ -21,16 +21,13 @@ begin
         return;
     end if;
     -- A statement later: an end that committed while this waited for the row is seen.
-    if exists (
-        select from holdfast.runs r where r.run_id = other and r.status = 'running')
-    then
+    if (select r.status from holdfast.runs r where r.run_id = other) = 'running' then
         return;
     end if;
     other := (
         select w.run_id from holdfast.singleton_waits w
         where w.name = p_name and w.key = p_key
-            and exists (
-                select from holdfast.runs r where r.run_id = w.run_id and r.status = 'running')
+            and (select r.status from holdfast.runs r where r.run_id = w.run_id) = 'running'
         order by w.place limit 1);
     if other is null then
         update holdfast.start_keys k set run_id = p_run_id
@@ -125,9 +122,8 @@ begin
         perform from holdfast.tasks t
         where t.run_id = v_next.run_id and t.key = '' for update skip locked;
         if not found then
-            if exists (
-                select from holdfast.runs r
-                where r.run_id = v_next.run_id and r.status = 'running')
+            if (
+                select r.status from holdfast.runs r where r.run_id = v_next.run_id) = 'running'
             then
                 insert into holdfast.freed_singletons (run_id, name, key)
                 values (p_ended, p_name, p_key)

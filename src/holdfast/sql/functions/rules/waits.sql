@@ -76,8 +76,8 @@ begin
             where u.rule = 'throttle' and s.throttle_limit is not null limit 1
         ) as t on true
         where k.rule = u.rule and k.name = p_name
-            and case u.rule when 'singleton' then exists (
-                    select from holdfast.runs r where r.run_id = k.run_id and r.status = 'running')
+            and case u.rule when 'singleton' then (
+                    select r.status from holdfast.runs r where r.run_id = k.run_id) = 'running'
                 when 'debounce' then k.expires_at > v_now and exists (
                     select from holdfast.tasks q
                     where q.run_id = k.run_id and q.key = '' and q.lease_no = 0)

@@ -33,9 +33,10 @@ as $$
     )
     select 'in_flight', n.name, c.runs
     from names n
+    cross join unnest(array['running']) as s (status)
     cross join lateral (
         select count(*) as runs from (
-            select from holdfast.runs r where r.name = n.name and r.status = 'running' limit p_limit
+            select from holdfast.runs r where r.name = n.name and r.status = s.status limit p_limit
         ) as found
     ) as c
     union all
