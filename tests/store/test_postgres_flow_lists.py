@@ -132,3 +132,23 @@ async def test_what_nobody_serves_is_counted_without_reading_every_task(seeded: 
         assert read <= 20_000
     finally:
         await connection.close()
+
+
+async def test_the_open_tasks_of_a_wide_map_read_its_step_once(seeded: str) -> None:
+    connection: asyncpg.Connection[Any] = await asyncpg.connect(seeded)
+    looks = "select pg_stat_get_xact_numscans('holdfast.steps_pkey'::regclass)"
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        await connection.execute("select holdfast.create_flow('resize')")
+        await connection.execute("select holdfast.add_step('resize', 'page', step_type => 'map')")
+        before = await connection.fetchval(looks)
+        [row] = await connection.fetch(
+            "select t.* from holdfast.runs r, holdfast.open_step_tasks(r.run_id) t "
+            "where r.key = 'due'"
+        )
+        assert (row["step_slug"], row["phase"], row["tasks"]) == ("page", "due", WIDE)
+        assert await connection.fetchval(looks) - before == 1
+    finally:
+        await transaction.rollback()
+        await connection.close()

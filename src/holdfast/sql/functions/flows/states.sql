@@ -158,18 +158,24 @@ begin
         from holdfast.tasks t
         where t.run_id = p_run_id and t.kind = 'step'
     )
-    select o.step_slug, o.phase, o.queue, o.worker, count(*)::int,
-        holdfast._micros(min(o.visible_at)), holdfast._micros(min(o.started_at)), max(o.attempts),
-        (array_agg(o.heartbeat -> 'error' order by o.visible_at desc, o.key collate "C")
-            filter (where o.heartbeat is not null))[1],
-        (array_agg(nullif(split_part(o.key, ':', 2), '')::int
-            order by o.visible_at desc, o.key collate "C")
-            filter (where o.heartbeat is not null))[1], max(o.stuck collate "C")
-    from open o
+    select g.step_slug, g.phase, g.queue, g.worker, g.tasks, holdfast._micros(g.visible_at),
+        holdfast._micros(g.started_at), g.attempts, g.error, g.task_index, g.stuck
+    from (
+        select o.handler, o.step_slug, o.phase, o.queue, o.worker, count(*)::int as tasks,
+            min(o.visible_at) as visible_at, min(o.started_at) as started_at,
+            max(o.attempts) as attempts,
+            (array_agg(o.heartbeat -> 'error' order by o.visible_at desc, o.key collate "C")
+                filter (where o.heartbeat is not null))[1] as error,
+            (array_agg(nullif(split_part(o.key, ':', 2), '')::int
+                order by o.visible_at desc, o.key collate "C")
+                filter (where o.heartbeat is not null))[1] as task_index,
+            max(o.stuck collate "C") as stuck
+        from open o
+        group by o.handler, o.step_slug, o.phase, o.queue, o.worker
+    ) as g
     cross join lateral (
         select s.step_index from holdfast.steps s
-        where s.handler = o.handler and s.step_slug = o.step_slug limit 1
+        where s.handler = g.handler and s.step_slug = g.step_slug limit 1
     ) as s
-    group by o.step_slug, o.phase, o.queue, o.worker
-    order by min(s.step_index), o.step_slug, o.phase, o.worker collate "C";
+    order by s.step_index, g.step_slug, g.phase, g.worker collate "C";
 end $$;
