@@ -140,8 +140,10 @@ async def test_the_open_tasks_of_a_wide_map_read_its_step_once(seeded: str) -> N
     transaction = connection.transaction()
     await transaction.start()
     try:
-        await connection.execute("select holdfast.create_flow('resize')")
-        await connection.execute("select holdfast.add_step('resize', 'page', step_type => 'map')")
+        await connection.execute(
+            "insert into holdfast.steps (handler, step_slug, step_index, step_type) "
+            "values ('resize@1', 'page', 1, 'map')"
+        )
         before = await connection.fetchval(looks)
         [row] = await connection.fetch(
             "select t.* from holdfast.runs r, holdfast.open_step_tasks(r.run_id) t "
