@@ -123,3 +123,21 @@ async def test_a_fork_reads_a_log_and_no_other(scene: Scene) -> None:
     reading = await meter.read("fork_run", run_id, uuid7(), None, False, None, None, None)
     assert reading.rows == 0
     assert 1001 <= reading.entries < 3 * 1001
+
+
+async def test_the_plan_of_a_retry_judges_a_log_once(scene: Scene) -> None:
+    """What a run without children would take over is not looked for by judging all of its log."""
+    meter = Meter(await scene.session())
+    [run_id] = await meter.start(1)
+    [task], _ = await meter.claim(1)
+    steps = [Event("StepCompleted", f"step-{number}", '{"result":1}', 0) for number in range(1000)]
+    failed = Event("WorkflowFailed", None, '{"seen":900,"calls":["step-1"]}', 0)
+    finish = Finish("failed", None, '{"kind":"ValueError","message":"no"}')
+    await meter.commit(TurnCommit(task.run_id, task.lease_no, 1, [*steps, failed], finish))
+    await meter.session.connection.execute("set track_functions = 'all'")
+    judged = "holdfast._untried_events(uuid, int, json)"
+    async with meter.session.transaction():
+        plan = await meter.session.call("retry_plan", run_id)
+        assert [row["key"] for row in plan if row["fate"] == "failed"] == ["step-1"]
+        calls = f"select pg_stat_get_xact_function_calls('{judged}'::regprocedure)"
+        assert await meter.session.connection.fetchval(calls) == 1

@@ -323,7 +323,8 @@ return regexp_replace(p_key, E'#\\d+$', '') = regexp_replace(p_other, E'#\\d+$',
 -- before it. Called by _forked_events and _untried_events.
 create or replace function holdfast._seen(p_event_type text, p_details json) returns int
 language sql immutable
-return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired') then
+return case when p_event_type in ('StepCompleted', 'StepFailed', 'TimerFired')
+        and left(p_details::text, 8) in ('{"seen":', '{"python') then  -- else no need to match
     substring(left(p_details::text, 60)
         from E'^\\{(?:"python":"[^"]*",)?"seen":(\\d+),')::int end;
 

@@ -7,13 +7,20 @@ create or replace function holdfast._open_child_calls(p_run_id uuid, p_until int
 returns table (key text, details json)
 language plpgsql stable
 as $$
+declare
+    v_open text[] := array(
+        select e.key from holdfast.events e
+        where e.run_id = p_run_id and e.idx < p_until and e.event_type = 'ChildStarted'
+            and e.key not in (
+                select o.key from holdfast.events o
+                where o.run_id = p_run_id
+                    and o.event_type in ('ChildCompleted', 'ChildFailed', 'ChildCancelRequested')));
 begin
-    return query
-    select e.key, e.details from holdfast._untried_events(p_run_id, p_until, p_again) as e
-    where e.event_type = 'ChildStarted' and e.key not in (
-        select o.key from holdfast.events o
-        where o.run_id = p_run_id
-            and o.event_type in ('ChildCompleted', 'ChildFailed', 'ChildCancelRequested'));
+    if v_open <> '{}' then  -- else the log need not be judged
+        return query
+        select e.key, e.details from holdfast._untried_events(p_run_id, p_until, p_again) as e
+        where e.event_type = 'ChildStarted' and e.key in (select unnest(v_open));
+    end if;
 end $$;
 
 -- Return the children that the retry of a run takes over: those with the close policy 'abandon' of
