@@ -543,6 +543,27 @@ def test_runs_of_a_list_are_chosen(desk: Desk, reader: Reader) -> None:
     assert desk(desk.client.runs.get, runs[2]).state == "waiting"
 
 
+@pytest.mark.parametrize(("status", "notice"), [(503, "does not answer"), (401, "logged out")])
+def test_a_page_that_is_not_up_to_date_says_so(
+    desk: Desk, reader: Reader, status: int, notice: str
+) -> None:
+    """Only the foot of the page said it, in a word, and a narrow window has no foot."""
+    page = reader.page
+    page.set_viewport_size({"width": 360, "height": 800})
+    page.clock.install()
+    page.route("**/*live=1*", lambda route: route.fulfill(status=status))
+    with page.expect_response("**/workers?live=1"):
+        reader.go("/workers")
+    said = page.get_by_role("alert").filter(has_text=notice)
+    page.clock.run_for(9_000)
+    expect(said).to_be_visible()
+    page.unroute("**/*live=1*")
+    for _ in range(8):  # it asks again by itself, each time a little later
+        page.clock.run_for(10_000)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    reader.complaints.clear()  # what the browser says of the requests that were refused
+
+
 def test_a_run_with_a_long_key_can_be_chosen_in_a_narrow_window(desk: Desk, reader: Reader) -> None:
     """Its key had all of the row: the box was 0 pixels wide."""
     for number in range(2):

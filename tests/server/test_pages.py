@@ -537,6 +537,9 @@ async def test_a_cookie_opens_pages_and_nothing_else(
             assert answer.headers["location"] == "/", outside
     server.site.access = KeyAccess("another key")
     assert (await browser.get("/runs")).status_code == 303
+    form = await browser.post("/queues/pause", data={"name": "q"}, headers=HERE)
+    assert form.status_code == 401
+    assert 'href="/login" target="_blank"' in form.text  # this tab keeps what was typed
 
 
 async def test_a_stream_sends_nothing_after_its_token_was_revoked(

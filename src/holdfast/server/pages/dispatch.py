@@ -201,6 +201,8 @@ class _Pages:
         place = "" if principal is None else _place_of(view)
         values = _frame(view, problem.title, place) | {"problem": problem, "back": _run_of(view)}
         values |= {"side": principal is not None, "of_form": request.method == "POST"}
+        has_login = problem.status == 401 and isinstance(self._site.access, Tokens)
+        values["login"] = f"{view.root}/login" if has_login else None
         html = render("problem.html", values)
         return HTMLResponse(html, problem.status, headers=problem.headers)
 

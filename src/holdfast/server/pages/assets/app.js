@@ -72,7 +72,7 @@
   // Live parts: htmx swaps them; here is said whether the page is up to date. A page that is opened
   // in the background waits until it is seen: a browser has six connections to a host.
   const live = $("#live");
-  const stream = $("#stream");
+  let stream = $("#stream");
   function follow() {
     if (!stream || document.hidden || stream.hasAttribute("hx-sse:connect")) return;
     stream.setAttribute("hx-sse:connect", stream.dataset.connect);
@@ -80,22 +80,50 @@
   }
   addEventListener("load", () => setTimeout(follow));
   document.addEventListener("visibilitychange", follow);
-  function tellLive(on, text) {
+  // The foot says at once that a page is not live. If that lasts, the page says it at its top.
+  let lost = 0;
+  function tellLive(on, text, notice = "#lost") {
     if (!live) return;
+    if (on || notice === "#out") {
+      clearTimeout(lost);
+      lost = 0;
+      $("#lost").hidden = true;
+      $("#out").hidden = on;
+    } else if (!gone && !lost && $("#out").hidden) {
+      lost = setTimeout(() => {
+        lost = 0;
+        $("#lost").hidden = gone || document.hidden;
+      }, 8000);
+    }
     live.classList.toggle("on", on);
     live.classList.toggle("off", !on);
     live.textContent = text;
   }
   document.addEventListener("htmx:sse:after:connection", () => tellLive(true, "live"));
-  document.addEventListener("htmx:sse:error", ({ detail }) => {
-    if (isGone(detail.status)) tellGone();
+  function tellRefused(status) {
+    if (isGone(status)) tellGone();
+    else if (status === 401) tellLive(false, "logged out", "#out");
     else tellLive(false, "connecting …");
-  });
+  }
+  document.addEventListener("htmx:sse:error", ({ detail }) => tellRefused(detail.status));
   document.addEventListener("htmx:sse:close", () => gone || tellLive(false, "not live"));
-  document.addEventListener("htmx:response:error", ({ detail }) => {
-    if (detail.ctx.sourceElement === stream && isGone(detail.ctx.response.status)) tellGone();
-  });
-  stream?.addEventListener("gone", tellGone);
+  // htmx asks again after a stream has ended, but not after a first request that failed.
+  function begin({ detail }) {
+    if (detail.ctx?.sourceElement !== stream) return;
+    tellRefused(detail.ctx.response?.status);
+    setTimeout(() => {
+      if (gone) return;
+      const fresh = stream.cloneNode();
+      fresh.removeAttribute("hx-sse:connect");
+      fresh.removeAttribute("data-htmx-powered");
+      stream.replaceWith(fresh);
+      stream = fresh;
+      follow();
+    }, 5000);
+  }
+  document.addEventListener("htmx:response:error", begin);
+  document.addEventListener("htmx:error", begin);
+  document.addEventListener("gone", tellGone);
 
   // What the page is about was deleted. The stream is taken out, so that it does not ask again.
   let gone = false;
