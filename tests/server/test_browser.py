@@ -564,6 +564,22 @@ def test_a_page_that_is_not_up_to_date_says_so(
     reader.complaints.clear()  # what the browser says of the requests that were refused
 
 
+def test_what_needs_a_person_stands_first_and_has_no_box_to_choose(
+    desk: Desk, reader: Reader
+) -> None:
+    """Charts stood above it; the boxes of other lists than that of runs belonged to no form."""
+    failed = desk.start(render, "times", key="needs a person")
+    desk(desk.client.runs.wait, failed)
+    page = reader.go("/")
+    names = page.get_by_role("heading", level=2).all_text_contents()
+    place = {name: [name in each for each in names].index(True) for name in ("Failed", "Runs of")}
+    assert place["Failed"] < place["Runs of"]
+    expect(page.get_by_role("row")).not_to_have_count(0)
+    expect(page.get_by_role("checkbox")).to_have_count(0)
+    reader.go("/runs")
+    expect(page.get_by_role("checkbox")).not_to_have_count(0)
+
+
 def test_a_run_with_a_long_key_can_be_chosen_in_a_narrow_window(desk: Desk, reader: Reader) -> None:
     """Its key had all of the row: the box was 0 pixels wide."""
     for number in range(2):

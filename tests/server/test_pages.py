@@ -806,6 +806,7 @@ async def test_queues_and_topics_are_shown_and_dead_deliveries_delivered_again(
         "mail.dead",
         "After 2 receives it moves",
         f'value="{message.id}"',
+        "s-warn",  # as in the list of queues
     ):
         assert part in html
     assert HOSTILE not in html

@@ -98,6 +98,7 @@ async def list_page(view: View) -> Page | Redirect:
         parts={"rows": "parts/runs_rows.html", "fresh": "parts/runs_fresh.html"},
         values={
             "lines": rows.lines,
+            "choosing": True,
             "cursor": rows.cursor,
             "first_page": cursor is None,
             "searched": rows.searched,
