@@ -127,6 +127,12 @@ async def talk(ctx: Context, words: list[str]) -> None:
     await tell([await ctx.wait_for_signal("say")])
 
 
+@app.workflow
+async def listen(ctx: Context, name: str) -> None:
+    """Wait for a signal of any name."""
+    await ctx.wait_for_signal(name)
+
+
 @dataclass
 class Site:
     """What is to be looked at."""

@@ -30,6 +30,7 @@ from tests.server.desk import (
     app,
     checkout,
     count,
+    listen,
     refund,
     render,
     ship,
@@ -447,11 +448,22 @@ def test_backlog_and_load_are_drawn_in_line_with_the_other_charts(
     expect(page.get_by_role("region", name="Numbers of backlog and load")).to_be_visible()
 
 
-@pytest.mark.parametrize("path", ["/doctor", "/workflows", "/workers"])
+NARROW = [
+    "/doctor",
+    "/workflows",
+    "/workers",
+    "/schedules",
+    "/messages",
+    "/message-queue?name=mail",
+]
+
+
+@pytest.mark.parametrize("path", NARROW)
 def test_tables_are_read_in_a_narrow_window_without_moving_them(
     desk: Desk, reader: Reader, path: str
 ) -> None:
     """Cells were cut at the window, or had a letter a line."""
+    desk(_furnish, desk.client)
     reader.page.set_viewport_size({"width": 360, "height": 800})
     page = reader.go(path)
     tables = page.locator("table.cards")
@@ -580,6 +592,18 @@ def test_what_needs_a_person_stands_first_and_has_no_box_to_choose(
     expect(page.get_by_role("checkbox")).not_to_have_count(0)
 
 
+def test_a_list_of_runs_shows_what_they_do_in_each_window(desk: Desk, reader: Reader) -> None:
+    """Long names and keys pushed it out of the window."""
+    run = desk.start(render, HOSTILE, key="a long key " + "k" * 60)
+    desk(desk.client.runs.wait, run)
+    for width in (768, 1000, 1280):
+        reader.page.set_viewport_size({"width": width, "height": 800})
+        row = reader.go("/runs?state=failed").get_by_role("row").filter(has_text="a long key")
+        box = row.locator(".now").first.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= width, width
+
+
 def test_a_run_with_a_long_key_can_be_chosen_in_a_narrow_window(desk: Desk, reader: Reader) -> None:
     """Its key had all of the row: the box was 0 pixels wide."""
     for number in range(2):
@@ -598,10 +622,13 @@ def test_long_names_are_broken_in_each_place(desk: Desk, reader: Reader, width: 
         refund, Order(2), key=key, tags=[tag, "r" * 300], attributes={"customer": customer}
     )
     desk.await_state(asking, "waiting")
+    listening = desk.start(listen, "signal_" * 18)
+    desk.await_state(listening, "waiting")
     reader.page.set_viewport_size({"width": width, "height": 800})
     paths = [f"/runs/{asking}", f"/runs/{asking}?tab=data", f"/runs/{asking}/fork", "/approvals"]
     paths += [f"/runs?q=tag:{tag}", f"/runs?q=customer={customer}", f"/runs?q={key}"]
     paths += [f"/bulk?do=cancel&q=tag:{tag}", f"/bulk?do=cancel&run={asking}", "/"]
+    paths += [f"/runs/{listening}"]
     for path in paths:
         page = reader.go(path)
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path

@@ -36,7 +36,7 @@ SIGNS: Final[Mapping[str, str]] = {
     "stuck": "!",
     "completed": "✓",
     "failed": "✗",
-    "timed_out": "⧖",
+    "timed_out": "◔",
     "cancelled": "⊘",
     "terminated": "■",
     "continued": "↪",
