@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Client, Context, RunHandle
+from holdfast import App, Client, Context, Retry, RunHandle
 from holdfast.definitions.activities import Activity
 from holdfast.definitions.steps import Step
 from holdfast.errors import ConfigurationError
@@ -613,6 +613,30 @@ async def _remove_a_wait() -> None:
             await handle.pause()
             await handle.resume()
             assert await handle.result(timeout="120s") == "lamp"
+
+
+async def test_a_step_that_is_tried_again_is_no_wait_that_code_may_have_lost() -> None:
+    """It was called one: but its next attempt has the code of the workers that live then."""
+    store, app = MemoryStore(), App("shop")
+
+    @app.step(retry=Retry(base="1h", max="1h"))
+    async def pay() -> None:
+        raise ValueError("no money")
+
+    @app.workflow
+    async def checkout(ctx: Context) -> None:
+        await pay()
+
+    client = Client(store=store)
+    async with client:
+        async with working(app, store):
+            handle = await client.start(checkout)
+            await eventually(lambda: _is(handle, "waiting"))
+        store.advance_to(store.time() + 1_000_000)
+        async with working(app, store):
+            told = await client.why(handle.run_id)
+    assert told.because.endswith("ValueError: no money")
+    assert not told.details
 
 
 async def _is(handle: RunHandle[object], state: str) -> bool:

@@ -23,15 +23,12 @@ def explain_waiting(
 ) -> Explanation:
     """Explain a run that no worker needs to take now."""
     at, now = wait.visible_at, around.now
-    details = (
-        *cancel_notes(spans),
-        *_unread_messages(wait, spans, now),
-        *_newer_code(run, spans, around),
-    )
+    details = (*cancel_notes(spans), *_unread_messages(wait, spans, now))
     until = "" if at is None else f"{moment(at, now)} ({ago(at, now)})"
     backoff = describe_backoff(spans, now)
-    if backoff is not None:
+    if backoff is not None:  # the next attempt has the code of the workers that live then
         return explanation(run, backoff, details, traceback=last_traceback(spans))
+    details = (*details, *_newer_code(run, spans, around))
     if wait.awaiting:
         if at is not None:
             details = (f"without it, a timer fires {until}", *details)
