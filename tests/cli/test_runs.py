@@ -30,7 +30,7 @@ def test_list_filters_by_each_property(cli: CommandLine) -> None:
     assert ids(cli, "--until", "1h") == set()
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
 def test_a_list_fits_the_terminal_and_still_names_state_and_run(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
@@ -41,8 +41,18 @@ def test_a_list_fits_the_terminal_and_still_names_state_and_run(
     named, workflow, key = line.split()[:3]
     assert run.endswith(named)
     assert "sample/double@1".startswith(workflow.removesuffix("…"))
-    assert key.startswith("an-")
+    assert workflow == "sample/double@1" or width < 80  # times and ids do not cut it
+    assert key.startswith("an-order-with" if width >= 80 else "an-")
     assert cli("runs", "show", named).stdout.splitlines()[0].split()[1] == run
+
+
+@pytest.mark.parametrize(("key", "code"), [("order-7", exits.USAGE), ("12345678", exits.NOT_FOUND)])
+def test_a_key_alone_names_the_run_that_is_meant(cli: CommandLine, key: str, code: int) -> None:
+    """Also a key that may be a part of an id."""
+    cli.start("double", "1", "--key", key)
+    refused = cli("runs", "show", key, code=code).stderr
+    assert f"(did you mean sample/double/{key}?)" in refused
+    assert "did you mean" not in cli("runs", "show", f"{key}0", code=code).stderr
 
 
 def test_list_continues_at_a_cursor(cli: CommandLine) -> None:

@@ -36,7 +36,7 @@ async def find_run(client: Client, reference: str) -> RunRecord:
     try:
         return (await client.runs.get(UUID(reference))).record
     except ValueError:
-        return await _find_by_part(client, reference.lower())
+        return await _find_by_part(client, reference)
 
 
 async def find_parent(client: Client, filters: RunFilters) -> RunFilters:
@@ -73,11 +73,12 @@ async def _find_by_key(client: Client, reference: str) -> RunRecord:
     raise Refusal(f"no run of {workflow} was started with the key {key!r}", NOT_FOUND)
 
 
-async def _find_by_part(client: Client, part: str) -> RunRecord:
+async def _find_by_part(client: Client, reference: str) -> RunRecord:
+    part = reference.lower()
     if len(part) < _SHORTEST or not all(each in "0123456789abcdef-" for each in part):
         raise Refusal(
-            f"{part!r} is not a run: give an id, at least {_SHORTEST} digits of its beginning "
-            "or end, or workflow/key",
+            f"{reference!r} is not a run: give an id, at least {_SHORTEST} digits of its beginning "
+            f"or end, or workflow/key{await _meant(client, reference)}",
             USAGE,
         )
     matches = dict.fromkeys(await client.runs.find_ids(part, _SHOWN + 1))
@@ -92,7 +93,7 @@ async def _find_by_part(client: Client, part: str) -> RunRecord:
     if not matches:
         raise Refusal(
             f"no run has an id that begins with {part}, and none of the newest {looked_at:,} runs "
-            "has one that ends with it",
+            f"has one that ends with it{await _meant(client, reference)}",
             NOT_FOUND,
         )
     if len(matches) > 1:
@@ -101,6 +102,15 @@ async def _find_by_part(client: Client, part: str) -> RunRecord:
         fits = f"{len(matches)} runs" if len(matches) <= _SHOWN else "several runs"
         raise Refusal(f"{part} fits {fits}: {some}{rest}", USAGE)
     return (await client.runs.get(next(iter(matches)))).record
+
+
+async def _meant(client: Client, key: str) -> str:
+    """Return the names of the newest runs with a key, as a question; "" if there are none."""
+    if not key:
+        return ""
+    page = await client.runs.list(key=key, limit=_SHOWN)
+    names = [f"{each.record.full_name}/{key}" for each in page.runs]
+    return f" (did you mean {' or '.join(names)}?)" if names else ""
 
 
 async def unknown_queue(client: Client, name: str) -> UnknownQueue:

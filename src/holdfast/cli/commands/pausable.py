@@ -181,8 +181,8 @@ def _warning(scope: Scope, name: str, similar: Sequence[str]) -> str:
 
 def _table(scope: Scope, found: Sequence[Served], now: int) -> Table:
     """Return queues or workflows as a table, a row each."""
-    names = (scope, "versions") if scope == "workflow" else (scope,)
-    shown = table(whole(*names), numbers("workers"), folding(""))
+    more = ("versions",) if scope == "workflow" else ()
+    shown = table(folding(scope), whole(*more), numbers("workers"), folding(""))
     for each in found:
         versions = [", ".join(map(str, each.versions))] if scope == "workflow" else []
         shown.add_row(each.name, *versions, str(each.workers), _notes(each, now))

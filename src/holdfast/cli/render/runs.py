@@ -33,7 +33,8 @@ STYLES = {
     "continued": "green",
 }
 _LONGEST = 300
-_ROOM_FOR_IDS = 100  # characters of a line: with fewer, a list shows the ends of ids
+_ROOM_FOR_IDS = 120  # characters of a line: with fewer, a list shows the ends of ids
+_ROOM_FOR_TIMES = 100  # with fewer, it does not show how long runs waited and took
 _ID_END = 12  # characters: the last group of an id
 
 
@@ -55,13 +56,15 @@ def _members(shape: msgspec.Struct) -> dict[str, object]:
 def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
     """Return runs as a table, in their order.
 
-    If a line has less than 100 characters, only the end of an id is shown: it is enough to name
+    If a line has less than 120 characters, only the end of an id is shown: it is enough to name
     the run. `in queue` is the time from when it could begin until a worker took it, `took` that
-    from then until its end. Names and keys are cut before anything else.
+    from then until its end: with less than 100 characters, names and keys have their place. Names
+    and keys are cut before anything else.
     """
-    times = numbers("started", "in queue", "took")
-    shown = table(whole("run"), ["workflow", "key"], whole("state"), times)
     id_from = 0 if width >= _ROOM_FOR_IDS else -_ID_END
+    lengths = ("in queue", "took") if width >= _ROOM_FOR_TIMES else ()
+    times = numbers("started", *lengths)
+    shown = table(whole("run"), ["workflow", "key"], whole("state"), times)
     for run in runs:
         shown.add_row(
             str(run.run_id)[id_from:],
@@ -69,7 +72,7 @@ def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
             shorten(run.key or "", 24),
             state_text(run),
             ago(run.created_at, now),
-            *queued_and_worked(run, now),
+            *(queued_and_worked(run, now) if lengths else ()),
         )
     return shown
 
