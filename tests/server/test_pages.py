@@ -337,6 +337,8 @@ async def test_a_fork_takes_another_input_and_a_form_sent_twice_makes_one(
         answer = await send(browser, f"/runs/{run}/fork", run_id=new[1], index="1", input="8")
         assert answer.headers["location"] == f"/runs/{new[1]}?done=fork"
     assert (await server.site.client.runs.get(new[1])).input == 8
+    assert f'fork of <a class="mono" href="/runs/{run}">' in await page(browser, f"/runs/{new[1]}")
+    assert "fork of" not in await page(browser, f"/runs/{run}")
 
 
 async def test_another_input_keeps_the_start_alone_unless_a_place_is_named(

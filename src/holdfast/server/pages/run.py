@@ -57,6 +57,7 @@ async def run_page(view: View) -> Page:
         "trace": find_trace(run),
         "done": DONE.get(view.param("done"), ""),
         "children": sum(span.kind == "child" for span in log.spans),
+        "origin": next((span.origin_run_id for span in log.spans if span.kind == "fork"), ""),
         "written": await written_tabs(view, log, tab),
         "has_code": _has_code(view, log),
     }
