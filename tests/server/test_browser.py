@@ -775,6 +775,7 @@ def test_edge_28_ages_are_the_engines_and_days_of_25_hours_are_told_apart(
         time = page.locator(f"#{name}")
         expect(time).to_have_attribute("title", f"2026-10-25 {title}")
         expect(time).to_contain_text("02:30:00")
+    expect(page.get_by_text("times in Europe/Berlin")).to_be_visible()
     context.close()
     assert reader.complaints == []
 

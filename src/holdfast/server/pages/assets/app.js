@@ -11,6 +11,8 @@
   const clock = new Intl.DateTimeFormat(undefined, {
     month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
   });
+  const zone = $("#zone");
+  if (zone) zone.textContent = `times in ${clock.resolvedOptions().timeZone}`;
   function span(milliseconds) {
     const seconds = Math.round(Math.abs(milliseconds) / 1000);
     if (seconds < 60) return `${seconds} s`;
