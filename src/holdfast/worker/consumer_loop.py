@@ -7,6 +7,7 @@ deliveries that have ended since. The heartbeat keeps what is in flight here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
 import time
@@ -22,7 +23,6 @@ from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
 from holdfast.store.port import Store, messages_topic
 from holdfast.store.receiver import Receiver
 from holdfast.types import MessageReturn, Notice, QueueInfo, Receipt, Receive, WorkerInfo
-from holdfast.values.waits import set_within
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.backoff import Backoff, first_of, spread
 from holdfast.worker.clock import Clock
@@ -44,7 +44,6 @@ _POLL_SECONDS: Final = 5.0  # notifications may get lost
 _ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exist
 _LOSS: Final = "ends of messages were not recorded: they are due again when their visibility ends"
 _KNOWN_SECONDS: Final = 10.0  # then the settings of the queue are read again
-_LONGEST_SECONDS: Final = 3600.0  # an event loop has no timer without an end
 _SIBLINGS_SECONDS: Final = 0.02  # a message that has ended waits so long for the others
 _LOCKED_SECONDS: Final = 0.25  # between two tries of starts that meet a lock of others
 
@@ -127,8 +126,9 @@ class ConsumerLoop:
             else:
                 backoff = None
             self._looking = False
-            pause = min(pause, _LONGEST_SECONDS)
-            await (set_within(self._woken, pause) if pause > 0 else asyncio.sleep(0))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(pause, self._poll_seconds)):
+                    await self._woken.wait()
 
     async def _turn(self) -> float:
         """Record ends, receive what there is room for; return how long to sleep, in seconds."""
