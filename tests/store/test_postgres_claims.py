@@ -233,6 +233,6 @@ async def test_a_search_for_expired_leases_calls_what_it_needs(
         await claimed(session, tasks, Claim(("a",), ("order@1",), 5, 0, 250, None))
         found = await session.connection.fetch(
             "select funcname from pg_stat_xact_user_functions where funcname = any ($1)",
-            ["_look", "_has_expired", "_lock_due", "_expired", "_next_due"],
+            ["_look", "_has_expired", "_lock_due", "_expired", "_next_due", "_given_to_steps"],
         )
     assert {row["funcname"] for row in found} == called

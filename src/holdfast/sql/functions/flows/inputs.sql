@@ -40,7 +40,8 @@ end $$;
 -- with false it is left out.
 -- Of the step '' that is the run's output, without `run`. No row unless p_wanted. It has no
 -- settings, so that PostgreSQL makes it a part of the query that calls it: so many steps cost one
--- query. Called by claim_tasks, end_step_tasks, _lease_messages, _fail_illegible and _step_inputs.
+-- query. Called by _given_to_steps, end_step_tasks, _lease_messages, _fail_illegible and
+-- _step_inputs.
 create or replace function holdfast._step_input(
     p_run_id uuid, p_handler text, p_step text, p_wanted boolean, p_judged boolean
 ) returns table (input text)
@@ -77,6 +78,28 @@ begin atomic
     where p_wanted
     limit 1;
 end;
+
+-- Return what the tasks of steps are given, and the hashes of the shapes of their flows, '' for one
+-- that SQL has made; nulls for other tasks. The arrays are parallel. Locks nothing. Called by
+-- claim_tasks, for claims that have such tasks.
+create or replace function holdfast._given_to_steps(
+    p_run_ids uuid[], p_keys text[], out inputs text[], out hashes text[]
+)
+language plpgsql stable
+as $$
+begin
+    select array_agg(i.input order by u.place), array_agg(case when t.kind = 'step' then (
+        select coalesce(f.shape_hash, '') from holdfast.flows f where f.handler = t.handler
+    ) end order by u.place)
+    into inputs, hashes
+    from unnest(p_run_ids, p_keys) with ordinality as u (run_id, key, place)
+    cross join lateral (
+        select t.kind, t.handler, t.payload from holdfast.tasks t
+        where t.run_id = u.run_id and t.key = u.key limit 1
+    ) as t
+    left join lateral holdfast._step_input(
+        u.run_id, t.handler, u.key, t.kind = 'step' and t.payload is null, null) as i on true;
+end $$;
 
 -- Return what steps are given, in the order of the steps; see _step_input. Called by _end_flows and
 -- _condition_met.

@@ -83,6 +83,8 @@ declare
     v_newest timestamptz;
     v_expired boolean;
     v_suspects boolean;
+    v_inputs text[];
+    v_hashes text[];
     v_limited timestamptz;
     v_waiting boolean;
 begin
@@ -123,6 +125,10 @@ begin
     end if;
 
     if v_run_ids is not null then
+        if '' <> any (v_keys) then
+            select s.inputs, s.hashes into v_inputs, v_hashes
+            from holdfast._given_to_steps(v_run_ids, v_keys) as s;
+        end if;
         return query
         with leased as (
             update holdfast.tasks t
@@ -130,7 +136,8 @@ begin
                 attempts = t.attempts + 1, lease_no = t.lease_no + 1, claimed_idx = l.length,
                 awaiting = null, limited_at = null,
                 started_at = coalesce(t.started_at, greatest(v_now, l.at))
-            from unnest(v_run_ids, v_keys) with ordinality as u (run_id, key, ord)
+            from unnest(v_run_ids, v_keys, v_inputs, v_hashes) with ordinality
+                as u (run_id, key, input, shape_hash, ord)
             cross join lateral (
                 select e.idx + 1 as length, e.at, e.key as last_key from holdfast.events e
                 where e.run_id = u.run_id
@@ -144,14 +151,16 @@ begin
                 where t.run_id = u.run_id and t.key = u.key limit 1
             ) as f
             where t.ctid = f.ctid
-            returning t.*, u.ord, f.since, l.last_key
+            returning t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
+                t.claimed_idx, t.clock_at, t.started_at, t.payload, t.heartbeat, t.parent_run_id,
+                u.input, u.shape_hash, u.ord, f.since, l.last_key
         )
         select null::bigint, null::bigint, null::text[], null::bigint,
             t.run_id, t.key, t.kind, t.queue, t.handler, t.attempts, t.lease_no,
             t.claimed_idx, holdfast._micros(coalesce(t.clock_at, t.started_at)),
             case when t.claimed_idx = 1 and t.last_key is null then r.input end,
             case when t.claimed_idx = 1 then holdfast._micros(r.deadline_at) end,
-            coalesce(t.payload, i.input::json), t.heartbeat, t.parent_run_id,
+            coalesce(t.payload, t.input::json), t.heartbeat, t.parent_run_id,
             t.since, case when t.since < t.claimed_idx
                 then holdfast._tail(t.run_id, t.since, p_texts)
                 when t.since is not null then '[]' end,
@@ -159,8 +168,7 @@ begin
                 when t.kind = 'step' then holdfast._known_key(t.run_id, r.key) else r.key end,
             case when p_properties then r.headers end, null::boolean,
             case when t.clock_at is not null then holdfast._micros(t.started_at) end, null::boolean,
-            case when t.kind = 'step' then (select coalesce(f.shape_hash, '')
-                from holdfast.flows f where f.handler = t.handler) end
+            t.shape_hash
         from leased t
         left join lateral (
             select r.input, r.deadline_at, r.key, r.headers from holdfast.runs r
@@ -168,8 +176,6 @@ begin
                 and r.run_id = t.run_id
             limit 1
         ) as r on true
-        left join lateral holdfast._step_input(
-            t.run_id, t.handler, t.key, t.kind = 'step' and t.payload is null, null) as i on true
         order by t.ord;
     end if;
 
