@@ -7,6 +7,7 @@ their tasks, and if it skips a range by mistake, no worker takes its tasks.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -236,3 +237,13 @@ async def test_a_search_for_expired_leases_calls_what_it_needs(
             ["_look", "_has_expired", "_lock_due", "_expired", "_next_due", "_given_to_steps"],
         )
     assert {row["funcname"] for row in found} == called
+
+
+async def test_the_pages_of_a_search_are_those_of_relations_that_exist(session: Session) -> None:
+    source = await session.connection.fetchval(
+        "select prosrc from pg_proc where oid = 'holdfast._pages_of_tasks'::regproc"
+    )
+    names = re.findall(r"\$n\$(.*?)\$n\$", source)
+    assert len(names) == 4
+    for name in names:
+        assert await session.connection.fetchval("select to_regclass($1)", name), name

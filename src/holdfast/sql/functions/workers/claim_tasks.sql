@@ -326,15 +326,16 @@ begin
     ) as t;
 end $$;
 
--- Return how many pages of tasks and its indexes this transaction has read; callers use the
--- difference of two calls. Called by claim_tasks.
+-- Return how many pages of tasks, and of the indexes by which claims find them, this transaction
+-- has read; callers use the difference of two calls. One expression, without a query. Called by
+-- claim_tasks.
 create or replace function holdfast._pages_of_tasks() returns int
 language plpgsql volatile
 reset plan_cache_mode reset enable_seqscan
 as $$
 begin
-    return pg_stat_get_xact_blocks_fetched(t.typrelid) + (
-        select sum(pg_stat_get_xact_blocks_fetched(i.indexrelid))
-        from pg_index i where i.indrelid = t.typrelid)
-    from pg_type t where t.oid = pg_typeof(null::holdfast.tasks)::oid;
+    return coalesce(pg_stat_get_xact_blocks_fetched(to_regclass($n$holdfast.tasks$n$)), 0)
+        + coalesce(pg_stat_get_xact_blocks_fetched(to_regclass($n$holdfast.tasks_pkey$n$)), 0)
+        + coalesce(pg_stat_get_xact_blocks_fetched(to_regclass($n$holdfast.tasks_due$n$)), 0)
+        + coalesce(pg_stat_get_xact_blocks_fetched(to_regclass($n$holdfast.tasks_leased$n$)), 0);
 end $$;
