@@ -118,7 +118,8 @@ async def retry_of(
     last = await session.newest_of(run) if isinstance(run, tuple) else run_id
     if last != run_id and from_step is None:
         found = await get_record(session, last)
-        if found.status in ("running", "completed"):
+        may_have_failures = failed_steps and found.kind == "flow"
+        if found.status == "running" or (found.status == "completed" and not may_have_failures):
             return found
     return await prepare_retry(session.store, last, failed_steps=failed_steps)
 
@@ -149,13 +150,11 @@ async def retry_run(
     With a `from_step`, which only flows have, this step and all after it run again.
     """
     if kind == "flow":
-        if retry.failed_steps:
-            raise ForkRefused(
-                retry.run_id,
-                "it is a run of a flow: each retry repeats the steps that failed, so leave "
-                "failed_steps out",
-            )
-        return await _retry_flow(session, retry, from_step)
+        if retry.failed_steps and from_step is not None:
+            raise ForkRefused(retry.run_id, "give it either from_step or failed_steps")
+        if from_step == "":
+            raise await _without_step(session, retry.run_id, [from_step])
+        return await _retry_flow(session, retry, "" if retry.failed_steps else from_step)
     if from_step is not None:
         raise ForkRefused(
             retry.run_id, "it is a run of a workflow: fork it with a step instead of from_step"
@@ -174,7 +173,7 @@ async def _retry_flow(session: Session, retry: Fork, from_step: str | None) -> t
         case "missing":
             raise await _absence(session, retry.run_id)
         case "running":
-            raise ForkRefused(retry.run_id, await _unfit(session, retry.run_id))
+            raise ForkRefused(retry.run_id, await _unfit(session, retry))
         case "unknown_step":
             raise await _without_step(session, retry.run_id, [str(from_step)])
 
@@ -213,9 +212,11 @@ async def _without_step(session: Session, run_id: UUID, asked: Sequence[str]) ->
     return ForkRefused(run_id, f"its flow has no step {wrong!r}: {_some(wrong, steps)}")
 
 
-async def _unfit(session: Session, run_id: UUID) -> str:
+async def _unfit(session: Session, retry: Fork) -> str:
     """Return why a flow's run that has not failed cannot be retried."""
-    if (await get_record(session, run_id)).status == "completed":
+    if (await get_record(session, retry.run_id)).status == "completed":
+        if retry.failed_steps:
+            return "it has completed, and no step or element of it has failed"
         return "it has completed: give a step from which it is to run again"
     return "it has not ended"
 

@@ -348,7 +348,10 @@ class Runs(Group):
 
         A flow's run keeps the outputs of its steps and of the elements of maps. With `from_step`
         that step and all steps after it run again whatever they had, also if the run completed; for
-        another such run of one that was retried already, fork it with `step`.
+        another such run of one that was retried already, fork it with `step`. With `failed_steps`
+        what failed without failing the run is repeated too, also if the run completed: steps that
+        were skipped after their last attempt, elements that their map tolerated, and all steps
+        after these.
 
         Raises ForkRefused and RunNotFound.
 

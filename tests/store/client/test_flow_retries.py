@@ -7,7 +7,7 @@ import pytest
 from holdfast.client import Client
 from holdfast.errors import ForkRefused
 
-from .flow_scene import NAME, FlowScene, single
+from .flow_scene import NAME, FlowScene, mapped, single
 from .workflows import Finisher, tick
 
 
@@ -64,6 +64,29 @@ async def test_a_retry_that_cannot_be_is_refused_with_a_reason(
     await fail(scene)
     with pytest.raises(ForkRefused, match=r"no step 'sit': there are site, save"):
         await client.runs.retry(run_id, from_step="sit")
+
+
+async def test_a_completed_run_is_retried_for_what_failed_in_it(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(
+        mapped("sent", tolerated_count=1), single("last", "sent"), given=[1, 2]
+    )
+    taken = await scene.take()
+    await scene.complete(taken["sent:0"], 10)
+    await scene.fail(taken["sent:1"], retryable=False)
+    await scene.complete((await scene.take())["last"])
+    with pytest.raises(ForkRefused, match="either from_step or failed_steps"):
+        await client.runs.retry(run_id, from_step="sent", failed_steps=True)
+    with pytest.raises(ForkRefused, match="no step ''"):
+        await client.runs.retry(run_id, from_step="")
+    retried = await client.runs.retry(run_id, failed_steps=True)
+    taken = await scene.take()
+    assert list(taken) == ["sent:1"]
+    await scene.complete(taken["sent:1"], 20)
+    await scene.complete((await scene.take())["last"])
+    with pytest.raises(ForkRefused, match="no step or element of it has failed"):
+        await client.runs.retry(retried.run_id, failed_steps=True)
 
 
 async def test_only_flows_are_retried_from_a_step(client: Client, finisher: Finisher) -> None:

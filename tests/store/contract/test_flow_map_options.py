@@ -249,3 +249,37 @@ async def test_retries_with_a_jitter_are_spread(
 async def test_options_that_cannot_be_are_refused(flows: Flows, step: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         await flows.store.ensure_flow(FlowShape(name=NAME, steps=(step,)), "hash")
+
+
+async def test_a_retry_of_all_that_failed_repeats_what_a_run_completed_without(
+    flows: Flows, worker: StepWorker
+) -> None:
+    """Elements that were tolerated, a step that was skipped, and all after these; no others."""
+    run_id = await flows.run_of(
+        mapped("m", max_attempts=1, tolerated_percent=100, concurrency=2),
+        single("s", "m"),
+        single("gone", max_attempts=1, when_exhausted="skip-cascade"),
+        single("after", "gone"),
+        single("kept"),
+        given=[0, 1, 2],
+    )
+    while tasks := await worker.take():
+        fails = {"m:0", "m:2", "gone"}
+        await worker.report(
+            *[
+                end(task, error=NO_LUCK) if key in fails else end(task, 1)
+                for key, task in tasks.items()
+            ]
+        )
+    assert await flows.output(run_id) == {"kept": 1, "s": 1}
+    again = uuid4()
+    assert (await flows.store.retry_flow(run_id, again, from_step=""))[0] == "started"
+    done = dict[str, str | None]()
+    while tasks := await worker.take():
+        done |= {key: task.payload for key, task in tasks.items()}
+        await worker.report(*[end(task, 2) for task in tasks.values()])
+    assert done.keys() == {"m:0", "m:2", "gone", "s", "after"}
+    assert json.loads(done["s"] or "")["m"] == [2, 1, 2]
+    assert await flows.output(again) == {"after": 2, "kept": 1, "s": 2}
+    third = uuid4()
+    assert (await flows.store.retry_flow(again, third, from_step=""))[0] == "running"

@@ -149,7 +149,8 @@ def retry(
     effect must not happen twice, use a key of the business, such as the order's id.
 
     The run of a flow repeats the steps that have not completed, and of maps the elements without a
-    result. With --from-step it repeats more, also if it has completed.
+    result. With --from-step it repeats more, also if it has completed; with --failed-steps also
+    steps that were skipped after their last attempt, and elements that their map tolerated.
     """
     if from_step is not None and not references:
         raise click.UsageError("--from-step is for runs that are named: RUN...")

@@ -27,7 +27,8 @@ class ForkBody(Body, frozen=True):
 class RetryBody(Body, frozen=True):
     """Of a flow, `step` runs again with all steps after it.
 
-    Of a workflow, `failed_steps` repeats all calls that failed, also those that the code handled.
+    `failed_steps` repeats all that failed: also calls whose failures the code of a workflow
+    handled, and steps and elements of maps that did not fail the run of a flow.
     """
 
     step: Key | None = None

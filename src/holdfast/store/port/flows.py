@@ -93,8 +93,10 @@ class FlowStore(Protocol):
     ) -> tuple[FlowRetry, list[Notice]]:
         """Start a new run of what an ended run lacks: completed and skipped steps are copied.
 
-        Elements of maps that have results keep them. `from_step` and all steps after it run again.
-        A run that completed lacks nothing: without `from_step` it is `running`, as one that has not
+        Elements of maps that have results keep them. `from_step` and all steps after it run again;
+        an empty one stands for all that failed without failing the run: steps that were skipped
+        after their last attempt, and elements that their map tolerated. A run that completed lacks
+        nothing: without `from_step`, or if nothing failed, it is `running`, as one that has not
         ended. The new run has the values of the other as a fork has them. Its id is the caller's
         (`retry_run_id`): two retries with one id make one run, and the second is `exists`. Refuses
         runs of workflows, and an input over which a replaced shape cannot map (InvalidInput).

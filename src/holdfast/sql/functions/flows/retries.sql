@@ -2,12 +2,14 @@
 
 -- Start a new run that does what an ended run lacks. Its completed and skipped steps are copied,
 -- and the results of elements of maps, so that a map repeats only elements without one. p_from and
--- all steps after it run again whatever they have. What a run of a flow whose shape was replaced
--- since has, is not used. As in a fork, the new run has the input, queue, priority, tags, headers,
--- retention and time to its deadline of the other, but no key and no parent.
+-- all steps after it run again whatever they have; an empty text stands for all that failed without
+-- failing the run: steps that were skipped after their last attempt, and elements that their map
+-- tolerated. What a run of a flow whose shape was replaced since has, is not used. As in a fork,
+-- the new run has the input, queue, priority, tags, headers, retention and time to its deadline of
+-- the other, but no key and no parent.
 --
 -- Outcomes: 'started', 'exists' if the new id is taken, 'missing', 'running' for a run that has not
--- ended, or that completed if no step is given, 'unknown_step'.
+-- ended, or that completed if no step is given, or if none failed in it, 'unknown_step'.
 -- Refuses nulls (22004), runs of workflows, and an input over which a new shape cannot map (22023).
 -- Locks: the flow's starts, shared; the other run, so that it is not deleted; the new id. Called by
 -- clients.
@@ -39,8 +41,11 @@ begin
             select from holdfast.flows f where f.handler = v_handler)
         then 'missing'  -- the flow or the run may have been deleted while this waited
         when v_origin.status = 'running' then 'running'
-        when v_origin.status = 'completed' and p_from is null then 'running'
-        when p_from = '' or p_from is not null and not exists (
+        when v_origin.status = 'completed' and (p_from is null or p_from = '' and not exists (
+            select from holdfast.step_states t
+            where t.run_id = p_run_id and holdfast._has_failures(t)))
+        then 'running'
+        when p_from is not null and not exists (
             select from holdfast.steps s where s.handler = v_handler and s.step_slug = p_from)
         then 'unknown_step' end;
     if outcome is not null then
@@ -49,6 +54,14 @@ begin
     select c.outcome, c.notices into outcome, notices
     from holdfast._continue_flow(v_origin, v_handler, p_new_run_id, p_from, null, null) as c;
 end $$;
+
+-- Return true if a step or an element of it failed for good. Called by retry_flow and _steps_again.
+create or replace function holdfast._has_failures(p_state holdfast.step_states) returns boolean
+language sql immutable
+as $$
+    select p_state.status = 'failed' or p_state.skip_reason is not distinct from 'handler_failed'
+        or coalesce(p_state.failed_tasks, 0) > 0
+$$;
 
 -- Start a new run that begins with what another has, and continue it. Steps of p_results (an object
 -- by step) are completed with these outputs; with p_input nothing else is kept. Returns 'started',
@@ -100,11 +113,11 @@ declare
         select s.step_slug
         from holdfast.steps s
         left join lateral (
-            select t.status from holdfast.step_states t
+            select t.status, holdfast._has_failures(t) as has_failures from holdfast.step_states t
             where t.run_id = p_run_id and t.step_slug = s.step_slug limit 1
         ) as t on true
         where s.handler = p_handler and s.step_slug <> '' and s.step_slug <> all (p_given)
-            and (not p_is_kept or s.step_slug = p_from
+            and (not p_is_kept or s.step_slug = p_from or p_from = '' and t.has_failures
                 or coalesce(t.status, 'created') not in ('completed', 'skipped'))
         union
         select d.step_slug from holdfast.deps d

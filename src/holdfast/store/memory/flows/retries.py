@@ -31,16 +31,21 @@ def retry_flow(
 ) -> tuple[FlowRetry, list[Notice]]:
     """Start a new run that does what an ended run lacks; `from_step` and all after it run again.
 
-    What a run has whose shape was replaced since is not used.
+    An empty one stands for all that failed without failing the run. What a run has whose shape was
+    replaced since is not used.
     """
     origin, shape = _find(tables, run_id, "retry it with fork_run")
     if new_run_id in tables.runs:
         return "exists", []
     if origin is None or shape is None:
         return "missing", []
-    if origin.status == "running" or (origin.status == "completed" and from_step is None):
+    steps = tables.steps.get(run_id, {}).values()
+    if origin.status == "running" or (
+        origin.status == "completed"
+        and (from_step is None or (from_step == END and not any(map(_has_failures, steps))))
+    ):
         return "running", []
-    if from_step is not None and from_step not in shape.steps:
+    if from_step is not None and from_step not in {END, *shape.steps}:
         return "unknown_step", []
     fork = FlowFork(run_id=run_id, new_run_id=new_run_id, from_step=from_step)
     return "started", _continue(tables, now, origin, shape, fork)
@@ -127,7 +132,10 @@ def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bo
     first = {
         slug
         for slug, step in found.items()
-        if not is_kept or slug == fork.from_step or step.status not in ("completed", "skipped")
+        if not is_kept
+        or slug == fork.from_step
+        or (fork.from_step == END and _has_failures(step))
+        or step.status not in ("completed", "skipped")
     }
     again = _with_dependents(
         shape, first | {after for slug in given for after in shape.dependents[slug]}
@@ -137,6 +145,12 @@ def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bo
     }
     stops = given | {step.slug for step in shape.shape.steps if step.trigger_rule != "none_failed"}
     return again - _with_dependents(shape, cascading, without=stops) - given - {END}
+
+
+def _has_failures(step: StepRow) -> bool:
+    """Return True if a step or an element of it failed for good."""
+    is_skipped = step.skip_reason == "handler_failed"
+    return step.status == "failed" or is_skipped or bool(step.failed_tasks)
 
 
 def _cascades(shape: ShapeRow, slug: str, step: StepRow) -> bool:
