@@ -121,7 +121,10 @@ def _span(
 def _note(step: StepProgress, failures: Sequence[Attempt]) -> str:
     match step.state:
         case "completed":
-            return several(step.tasks, "element") if step.tasks is not None else step.output or ""
+            if step.tasks is None:
+                return step.output or ""
+            failed = f", {step.failed_tasks:,} failed" if step.failed_tasks else ""
+            return several(step.tasks, "element") + failed
         case "failed":
             return step.error_line
         case "skipped":

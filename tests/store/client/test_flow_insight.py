@@ -255,6 +255,18 @@ async def test_a_timeline_has_a_span_for_each_step_that_has_begun(
     assert (sad.outcome, sad.note) == ("dropped", "skipped: its condition was not met")
 
 
+async def test_a_timeline_says_how_many_elements_of_a_map_failed(
+    client: Client, scene: FlowScene
+) -> None:
+    run_id = await scene.start(mapped("sent", tolerated_count=1), given=[1, 2, 3])
+    first, *others = (await scene.take()).values()
+    await scene.fail(first, retryable=False)
+    for task in others:
+        await scene.complete(task)
+    (sent,) = [each for each in (await client.timeline(run_id)).spans if each.kind == "step"]
+    assert (sent.outcome, sent.note) == ("done", "3 elements, 1 failed")
+
+
 async def test_a_timeline_ends_what_was_under_way_when_the_run_failed(
     client: Client, scene: FlowScene
 ) -> None:
