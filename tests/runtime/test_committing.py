@@ -14,7 +14,7 @@ from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Event, Finish, NewRun, Notice, Refusal, Suspend, TurnCommit
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import EngineClock
-from holdfast.worker.recording import Committer
+from holdfast.worker.recording import Batcher, Committer
 from tests.runtime.desk import eventually, working
 
 STEP = Event("StepCompleted", "work", "{}", 0)
@@ -172,6 +172,21 @@ async def test_stop_cancels_what_an_answer_on_its_way_would_repeat() -> None:
     await sending.stop()
     assert sending.idle
     assert len(store.calls) == 2
+
+
+async def test_stop_ends_although_a_call_has_ended_at_this_moment() -> None:
+    """Fault: since Python 3.12 it held the event loop for ever."""
+    ended = asyncio.Event()
+
+    async def send(entries: list[int]) -> None:
+        ended.set()
+
+    sending = Batcher(send, bearable=len)
+    sending.add(1)
+    await ended.wait()
+    assert not sending.idle
+    await sending.stop()
+    assert sending.idle
 
 
 async def test_a_run_that_was_let_go_of_and_claimed_again_does_not_spoil_its_batch() -> None:

@@ -169,6 +169,7 @@ class Batcher(Generic[T]):
             for call in under_way:
                 call.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
+            await asyncio.sleep(0)  # since Python 3.12 `gather` of what has ended does not suspend
 
     def _send_waiting(self) -> None:
         self._scheduled = False
