@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from holdfast import App, Context
+from holdfast.codec import is_sealed
 from holdfast.errors import ConfigurationError, RunNotFound
+from holdfast.payloads import AesGcm
 from holdfast.retention import Archive
 from holdfast.testing import Environment
 from holdfast.values.retention import sweeper_interval
@@ -17,9 +20,9 @@ from holdfast.values.retention import sweeper_interval
 INTERVAL = "HOLDFAST_SWEEPER_INTERVAL"
 
 
-def make_app(**options: str) -> App:
+def make_app(**options: Any) -> App:
     """Return an app with a workflow whose runs are kept for a day."""
-    app = App("swept", **options)  # type: ignore[arg-type]
+    app = App("swept", **options)
 
     @app.workflow(retention="1d", name="quick")
     async def quick(ctx: Context) -> int:
@@ -62,6 +65,25 @@ async def test_a_worker_with_an_archive_writes_runs_there_first(tmp_path: Path) 
         await archived(env, handle.run_id)
         assert (await env.client.runs.get(handle.run_id)).archive == place
     assert (await Archive(place).find([handle.run_id]))[handle.run_id].record.output == "7"
+
+
+async def test_a_client_with_the_codec_reads_archived_runs(tmp_path: Path) -> None:
+    """Fault: it said that it could not open them, and to give it the codec that it had."""
+    app = make_app(
+        archive=f"file://{tmp_path}/archive", payload_codec=AesGcm({"k1": AesGcm.new_key()})
+    )
+    async with Environment(app) as env:
+        handle = await env.client.start("quick")
+        await env.result(handle)
+        await env.advance("25h")
+        await archived(env, handle.run_id)
+        assert (await env.client.runs.get(handle.run_id)).output == 7
+        assert await env.client.result(handle.run_id) == 7
+        assert (await env.client.archive.get(handle.run_id)).record.output == "7"
+        *_, end = await env.client.runs.log(handle.run_id)
+        assert end.event.details == "7"
+    kept = (await Archive(f"file://{tmp_path}/archive").find([handle.run_id]))[handle.run_id]
+    assert is_sealed(kept.record.output or "")
 
 
 async def test_an_archive_that_is_down_keeps_the_runs_and_says_why(

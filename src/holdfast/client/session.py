@@ -10,6 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 
+import msgspec
+
 from holdfast.client.chains import newest_of_key
 from holdfast.client.naming import Names, RunRef
 from holdfast.client.replies import Replies
@@ -247,9 +249,18 @@ class Session:
         """Return a run that was archived; None if it was not. Raises ObjectsUnavailable."""
         archive = await self.archive()
         found = None if archive is None else (await archive.find([run_id])).get(run_id)
-        if found is None or self.narrowing is None:
-            return found
-        return await self.narrowing.run(found)
+        if found is None:
+            return None
+        if self.narrowing is not None:
+            return await self.narrowing.run(found)
+        return self.opened(found)
+
+    def opened(self, archived: ArchivedRun) -> ArchivedRun:
+        """Return an archived run with payloads as this session's store gives them."""
+        if (own := payload_store(self.store)) is None:
+            return archived
+        record, events = own.opened_run(archived.record, archived.events)
+        return msgspec.structs.replace(archived, record=record, events=events)
 
     def viewed(self, store: Store) -> Store:
         """Return a store that has an archived run as one that shows what this session's shows."""

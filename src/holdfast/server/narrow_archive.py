@@ -36,7 +36,7 @@ class NarrowArchive:
         parent = run.record.parent_run_id
         if parent is not None and not await self._has(parent):
             run = replace(run, record=without_parent(run.record))
-        return run if self._principal.payloads else hide(run)
+        return self._session.opened(run) if self._principal.payloads else hide(run)
 
     async def _has(self, run_id: UUID) -> bool:
         found = (await self._session.store.get_runs([run_id], payloads=False)).get(run_id)

@@ -95,6 +95,10 @@ class PayloadPart:
                 changes[name] = self.payloads.open(text)
         return msgspec.structs.replace(value, **changes) if changes else value
 
+    def opened_run(self, run: RunRecord, events: Sequence[Event]) -> tuple[RunRecord, list[Event]]:
+        """Return a run and its log, which are those of an archive, with what can be opened."""
+        return self._open_record(run), self._open_events(events)
+
     def _open_events(self, events: Sequence[Event]) -> list[Event]:
         return [open_event(self.payloads, event) for event in events]
 
