@@ -91,11 +91,11 @@ async def find_schedule(session: Session, name: str) -> str:
         own = full_name(session.app.name, name)
         if await session.store.get_schedule(own) is not None:
             return own
-    known = [each.name async for each in iterate_schedules(session.store)]
-    found = [each for each in known if split_name(each)[1] == name]
+    found = [each.name async for each in iterate_schedules(session.store, named=name)]
     if len(found) > 1:
         raise InvalidInput(f"several apps have a schedule {name}: name one of {', '.join(found)}")
     if not found:
+        known = [each.name async for each in iterate_schedules(session.store)]
         near = similar_name(name, [split_name(each)[1] for each in known])
         raise UnknownSchedule(name, near)
     return found[0]

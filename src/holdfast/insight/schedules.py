@@ -13,7 +13,6 @@ from holdfast.types import ScheduleRecord, SendTarget, Target
 
 _LATE: Final = 10_000_000  # microseconds after which a schedule counts as late
 _AHEAD: Final = 60_000_000  # microseconds; a schedule has no reason to be ahead of the clock
-_MOST: Final = 100_000  # schedules that are looked at
 
 
 def target_text(target: Target) -> str:
@@ -25,16 +24,11 @@ def target_text(target: Target) -> str:
 
 async def check_schedules(store: Store) -> Finding:
     """Look for schedules that are late, or whose ticks cannot be computed."""
-    now, count = await store.now(), 0
+    now = await store.now()
     wrong: list[ScheduleRecord] = []
     late: dict[str, int] = {}
     ahead: dict[str, int] = {}  # have fired what is not due yet: the clock was set back
-    async for each in iterate_schedules(store):
-        if count == _MOST:
-            break
-        count += 1
-        if each.paused_at is not None:
-            continue
+    async for each in iterate_schedules(store, doubtful=True):
         changed_at = max(each.updated_at, each.position)  # the position moves at a resume
         since = each.next_tick_at if each.is_computed else changed_at
         if each.error is not None:
@@ -71,4 +65,4 @@ async def check_schedules(store: Store) -> Finding:
             "see the log of the workers: they fire schedules" if has_worker else "",
             None if has_worker else Action("start_worker"),
         )
-    return Finding("schedules", "ok", f"{several(count, 'schedule')}, none is late")
+    return Finding("schedules", "ok", "no schedule is late")

@@ -234,10 +234,18 @@ class NarrowStore(NarrowRuns):
         return found if found is not None and self._starts(found) else None
 
     async def list_schedules(
-        self, *, app: str | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        app: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        named: str | None = None,
+        doubtful: bool = False,
     ) -> list[ScheduleRecord]:
         found: list[ScheduleRecord] = []
-        while page := await self._store.list_schedules(app=app, after=after, limit=MOST):
+        while page := await self._store.list_schedules(
+            app=app, after=after, limit=MOST, named=named, doubtful=doubtful
+        ):
             found += filter(self._starts, page)
             if len(found) >= limit or len(page) < MOST:
                 break

@@ -126,6 +126,27 @@ async def test_schedules_are_listed_by_name(store: Store) -> None:
     assert [each.name for each in await store.list_schedules(app="shop")] == ["shop/a", "shop/b"]
     page = await store.list_schedules(after="shop/a", limit=1)
     assert [each.name for each in page] == ["shop/b"]
+    named = [each.name for each in await store.list_schedules(named="a")]
+    assert named == ["shop/a", "shop2/a"]
+    assert await store.list_schedules(named="shop/a") == [await store.get_schedule("shop/a")]
+
+
+async def test_schedules_that_may_not_fire_are_listed_alone(
+    store: Store, clock: Clock, sally: ManualScheduler
+) -> None:
+    """Else a check of thousands that are well would read them all."""
+
+    async def doubtful() -> list[str]:
+        return [each.name for each in await store.list_schedules(doubtful=True)]
+
+    await sally.create("shop/a")  # due in a minute
+    await store.create_schedule(new_schedule("shop/b"))
+    await clock.advance(1)
+    assert await doubtful() == ["shop/b"]  # its tick is not computed yet
+    await clock.advance(60)
+    assert await doubtful() == ["shop/a", "shop/b"]
+    await store.pause_schedule("shop/b")
+    assert await doubtful() == ["shop/a"]
 
 
 async def test_a_tick_starts_a_run_with_its_key(

@@ -115,9 +115,19 @@ class ScheduleStore(Protocol):
 
     @readable
     async def list_schedules(
-        self, *, app: str | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        app: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        named: str | None = None,
+        doubtful: bool = False,
     ) -> list[ScheduleRecord]:
-        """Return schedules by name, those of an app or all; `after` continues after a name."""
+        """Return schedules by name, those of an app or all; `after` continues after a name.
+
+        `named`: those with this name in any app. `doubtful`: those that may not fire as they
+        should, because of an error, or because they are late, or ahead of the clock.
+        """
         ...
 
     @readable
@@ -217,10 +227,14 @@ class ScheduleStore(Protocol):
         ...
 
 
-async def iterate_schedules(store: ScheduleStore) -> AsyncGenerator[ScheduleRecord]:
-    """Yield the schedules of all apps by name; they are read in pages."""
+async def iterate_schedules(
+    store: ScheduleStore, *, named: str | None = None, doubtful: bool = False
+) -> AsyncGenerator[ScheduleRecord]:
+    """Yield the schedules of all apps by name; they are read in pages. See `list_schedules`."""
     after: str | None = None
-    while page := await store.list_schedules(after=after, limit=_PAGE):
+    while page := await store.list_schedules(
+        after=after, limit=_PAGE, named=named, doubtful=doubtful
+    ):
         for each in page:
             yield each
         after = page[-1].name

@@ -102,9 +102,16 @@ class PostgresSchedules(Part):
         return CancelledBackfills(**dict(rows[0])) if rows else None
 
     async def list_schedules(
-        self, *, app: str | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        app: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        named: str | None = None,
+        doubtful: bool = False,
     ) -> list[ScheduleRecord]:
-        rows = await self._database.rows("list_schedules", app, after, limit)
+        asked = (app, after, limit, None, named, doubtful)
+        rows = await self._database.rows("list_schedules", *asked)
         return [_read_schedule(row) for row in rows]
 
     async def get_schedule(self, name: str) -> ScheduleRecord | None:

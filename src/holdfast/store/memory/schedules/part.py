@@ -21,7 +21,12 @@ from holdfast.store.memory.schedules.firing import (
     startable,
     still_open,
 )
-from holdfast.store.memory.schedules.reading import due_schedule, open_backfills, record
+from holdfast.store.memory.schedules.reading import (
+    due_schedule,
+    is_doubtful,
+    open_backfills,
+    record,
+)
 from holdfast.store.memory.schedules.rows import BackfillRow, ScheduleRow
 from holdfast.store.memory.schedules.senders import check_queue_of
 from holdfast.store.memory.schedules.writing import begin, begin_again, redefine, resume, told
@@ -154,14 +159,23 @@ class MemorySchedules(Part):
             return CancelledBackfills(len(ended), len(waiting))
 
     async def list_schedules(
-        self, *, app: str | None = None, after: str | None = None, limit: int = 100
+        self,
+        *,
+        app: str | None = None,
+        after: str | None = None,
+        limit: int = 100,
+        named: str | None = None,
+        doubtful: bool = False,
     ) -> list[ScheduleRecord]:
-        async with self._transaction() as (tables, _):
+        async with self._transaction() as (tables, now):
             check_limit(limit)
             names = sorted(
                 name
-                for name in tables.schedules
-                if (app is None or name.startswith(f"{app}/")) and (after is None or name > after)
+                for name, row in tables.schedules.items()
+                if (app is None or name.startswith(f"{app}/"))
+                and (after is None or name > after)
+                and (named is None or named in (name, name.partition("/")[2]))
+                and (not doubtful or is_doubtful(row, now))
             )
             return [record(tables, tables.schedules[name]) for name in names[:limit]]
 

@@ -20,6 +20,13 @@ def due_schedule(row: ScheduleRow) -> DueSchedule:
     )
 
 
+def is_doubtful(row: ScheduleRow, now: int) -> bool:
+    """Return True if a schedule may not fire as it should; see `ScheduleStore.list_schedules`."""
+    due_at = max(row.updated_at, row.position) if row.next_tick_at is None else row.next_tick_at
+    is_wrong = row.error is not None or row.position > now or due_at < now
+    return row.paused_at is None and is_wrong
+
+
 def open_backfills(tables: Tables, name: str) -> list[BackfillRow]:
     """Return the backfills of a schedule that are under way."""
     return [
