@@ -141,3 +141,21 @@ async def test_the_plan_of_a_retry_judges_a_log_once(scene: Scene) -> None:
         assert [row["key"] for row in plan if row["fate"] == "failed"] == ["step-1"]
         calls = f"select pg_stat_get_xact_function_calls('{judged}'::regprocedure)"
         assert await meter.session.connection.fetchval(calls) == 1
+
+
+async def test_a_reply_is_looked_for_after_its_update(scene: Scene) -> None:
+    """Else each update of a run would read all those before it."""
+    meter = Meter(await scene.session())
+    [run_id] = await meter.start(1)
+    [task], _ = await meter.claim(1)
+    steps = [Event("StepCompleted", f"step-{number}", '{"result":1}', 0) for number in range(1000)]
+    await meter.commit(turn_part(task, *steps))
+    await meter.session.call("signal_runs", [run_id], ["add"], ["1"], ["u-1"], [True])
+    await scene.value(
+        "insert into holdfast.events (run_id, idx, event_type, key, at) "
+        "values ($1, 1002, 'UpdateCompleted', 'u-1', holdfast.now()) returning 1",
+        run_id,
+    )
+    assert len(await meter.session.call("find_reply", run_id, "u-1")) == 1
+    reading = await meter.read("find_reply", run_id, "u-1")
+    assert (reading.rows, reading.entries < 10) == (0, True)

@@ -37,7 +37,8 @@ begin
     order by c.first, c.place desc;
 end $$;
 
--- Return a run's reply to an update: its UpdateCompleted or UpdateRejected. Called by clients.
+-- Return a run's reply to an update: its UpdateCompleted or UpdateRejected. It comes after the
+-- update: what the log had before is not read. Called by clients.
 create or replace function holdfast.find_reply(p_run_id uuid, p_update_id text)
 returns table (event_type text, key text, details json, at bigint)
 language plpgsql stable
@@ -48,6 +49,10 @@ begin
     from holdfast.events e
     where e.run_id = p_run_id and e.key = p_update_id
         and e.event_type in ('UpdateCompleted', 'UpdateRejected')
+        and e.idx > coalesce((
+            select s.idx from holdfast.events s
+            where s.run_id = p_run_id and s.key = p_update_id and s.event_type = 'SignalReceived'
+            ), -1)
     order by e.idx limit 1;
 end $$;
 
