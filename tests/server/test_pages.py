@@ -1005,6 +1005,40 @@ async def test_the_overview_shows_alerts_and_what_they_see(
     assert "<script>alert" not in shown
 
 
+@pytest.mark.parametrize("name", ["parent", "tag", "where", "key", "build"])
+async def test_each_link_and_form_of_a_list_keeps_each_filter(
+    server: Server, browser: httpx.AsyncClient, name: str
+) -> None:
+    """Fault: a change of all children of a run, as their list offers it, meant all runs."""
+    run, other = await start(server), await start(server)
+    value = {"parent": run, "where": "customer=7"}.get(name, "a81f")
+    given = urlencode({name: value})
+    html = await page(browser, f"/runs?{given}")
+    assert html.count(f'<input type="hidden" name="{name}" value="{value}">') == 2
+    links = re.findall(r'href="(/runs\?[^"]*)"', html)
+    assert len([each for each in links if given in each]) >= 11  # the states
+    assert "No run fits" in html
+    assert other not in html
+    for asked in (f"/bulk?do=cancel&{given}", f"/bulk?do=cancel&{given}&state=queued"):
+        assert "<dt>filter</dt>" not in await page(browser, asked)
+    form = {"do": "cancel", "count": "0", "typed": "0", "job": "kept"}
+    job = await send(browser, f"/bulk?{given}", **form)
+    assert given in await page(browser, job.headers["location"])
+
+
+async def test_an_empty_list_tells_of_the_runs_that_come(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    """It had no stream: who waited for stuck or failed runs was never told of one."""
+    html = await page(browser, "/runs?state=queued")
+    [stream] = re.findall(r'data-connect="([^"]+)"', html)
+    await start(server)
+    server.site.stream_seconds = 0.2
+    told = (await browser.get(stream.replace("&amp;", "&"))).text
+    assert "1 new run" in told
+    assert "No run fits" in told  # no row moves by itself
+
+
 async def test_runs_are_filtered_by_their_build(
     server: Server, browser: httpx.AsyncClient, store: Store
 ) -> None:
@@ -1020,6 +1054,6 @@ async def test_runs_are_filtered_by_their_build(
     html = await page(browser, "/runs?build=a81f&state=queued")
     assert 'aria-label="Not only build a81f"' in html
     assert html.count('<input type="hidden" name="build" value="a81f">') == 2
-    assert "/runs?build=a81f&amp;state=failed" in html
+    assert "/runs?state=failed&amp;build=a81f" in html
     assert pinned not in await page(browser, "/runs?build=b72c")
     assert "is not a name for a build" in await page(browser, "/runs?build=b+1")

@@ -15,7 +15,7 @@ from holdfast.client.filters import RunFilters
 from holdfast.client.naming import RunRef
 from holdfast.server.api.bulk import LEVELS, check_level
 from holdfast.server.pages.forms import decode
-from holdfast.server.pages.runs import read_filters, read_search
+from holdfast.server.pages.runs import FILTERS, read_filters, read_search
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
@@ -27,7 +27,7 @@ _COUNT_SECONDS: Final = 15.0
 _MOST_CHOSEN: Final = 200  # runs that one form names
 _KEPT: Final = 50  # jobs that have ended and can still be looked at
 _DO: Final = tuple(each for each in LEVELS if each != "reschedule")  # no form has its fields
-_FILTERS: Final = ("run", "q", "state", "workflow", "queue", "tag", "key", "since", "parent")
+_FILTERS: Final = ("run", *FILTERS)
 
 Progress = Callable[[BulkOutcome], None]
 

@@ -65,7 +65,7 @@ async def overview(view: View) -> Page:
             "busiest": _busiest(make_sparks(await read_stats(view))),
             "findings": [each for each in findings if each.level != "ok"],
             "searched": None,
-            "kept": {"q": "", "state": "", "workflow": "", "queue": "", "since": ""},
+            "kept": {},
         },
     )
 

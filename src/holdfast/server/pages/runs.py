@@ -37,6 +37,21 @@ _WORD: Final = re.compile(r'(?:"[^"]*"|\S)+')  # of a search
 _ATTRIBUTE: Final = re.compile(r"[a-zA-Z0-9._-]+=.")
 _QUOTED: Final = re.compile(r'"[^"]+"')
 _MOST_NEW: Final = 50
+FILTERS: Final = (
+    "q",
+    "state",
+    "workflow",
+    "queue",
+    "tag",
+    "where",
+    "key",
+    "build",
+    "since",
+    "parent",
+)
+"""The parameters of an address that say which runs are meant: each link and form keeps them all."""
+
+_ONE: Final = frozenset({"q", "key", "build", "since", "parent"})  # the others may be repeated
 _OWN: Final = ("ids", "live")  # what of a stream's query is not about the list, but its reader
 
 DONE: Final = {
@@ -78,12 +93,12 @@ async def list_page(view: View) -> Page | Redirect:
     if found is not None:
         return await find(view, found)
     filters, cursor = read_filters(view, text), view.param("cursor") or None
-    shown = _ids(view.param("ids"))
-    if not shown:
+    shown, follows = _ids(view.param("ids")), "ids" in view.request.query_params
+    if not follows:
         filters |= {"limit": _PAGE, "cursor": cursor}
     wrong, rows = "", _Rows([])
     try:
-        rows = await (_read_shown(view, filters, shown) if shown else _read_page(view, filters))
+        rows = await (_read_shown(view, filters, shown) if follows else _read_page(view, filters))
     except (ConfigurationError, UnknownWorkflow, AmbiguousWorkflow) as error:
         wrong = str(error)
     chosen_by = read_filters(view, text)
@@ -106,19 +121,17 @@ async def list_page(view: View) -> Page | Redirect:
             "most_new": _MOST_NEW,
             "wrong": wrong,
             "states": _CHIPS,
-            "counts": {} if shown else await count_states(view.site, chosen_by),
+            "counts": {} if follows else await count_states(view.site, chosen_by),
             "filters": chosen,
-            "kept": {
-                "q": view.param("q"),
-                "state": view.params("state"),
-                "workflow": view.param("workflow"),
-                "queue": view.param("queue"),
-                "build": view.param("build"),
-                "since": view.param("since"),
-            },
-            "stream": "" if not ids and cursor else f"{here}ids={ids}&live=1" if ids else "",
+            "kept": kept_filters(view),
+            "stream": "" if not ids and cursor else f"{here}ids={ids}&live=1",
         },
     )
+
+
+def kept_filters(view: View) -> dict[str, str | list[str]]:
+    """Return the filters of an address by name, for the links and forms of its page."""
+    return {each: view.param(each) if each in _ONE else view.params(each) for each in FILTERS}
 
 
 def _ids(text: str) -> list[UUID]:
@@ -331,8 +344,7 @@ def _searched(view: View, name: str, text: str) -> Redirect:
     words = [
         filter_ if word.strip('"') == text else word for word in _WORD.findall(view.param("q"))
     ]
-    kept = {each: view.params(each) for each in ("state", "workflow", "queue", "build", "since")}
-    return Redirect(f"/runs{url_query({'q': ' '.join(words), **kept})}")
+    return Redirect(f"/runs{url_query(kept_filters(view) | {'q': ' '.join(words)})}")
 
 
 async def _by_name_and_key(view: View, text: str) -> UUID | None:

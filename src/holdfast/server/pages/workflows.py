@@ -70,7 +70,7 @@ async def _form(view: View, name: str, problem: Problem | None = None) -> Page:
             "new_run_id": view.form.get("run_id", "") or uuid7(),
             "lines": [] if newest is None else [line(each.record, now) for each in newest.runs],
             "searched": None,
-            "kept": {"q": "", "state": "", "workflow": name, "queue": "", "since": ""},
+            "kept": {"workflow": name},
         },
     )
 
