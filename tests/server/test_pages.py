@@ -89,7 +89,10 @@ async def test_the_list_shows_runs_and_the_search_leads_to_one(
     for text in ("desk/checkout/order-7", "checkout/order-7", run, run[:13]):
         answer = await browser.get("/runs", params={"q": text})
         assert (answer.status_code, answer.headers["location"]) == (303, f"/runs/{run}"), text
-    assert "no run was started as" in await page(browser, "/runs?q=checkout/nobody", 404)
+    html = await page(browser, "/runs?q=checkout/nobody&state=queued", 404)
+    assert "no run was started as" in html
+    assert 'name="q" value="checkout/nobody"' in html  # to be corrected
+    assert "data-connect" not in html
 
 
 async def test_the_search_takes_what_the_list_shows(

@@ -90,15 +90,21 @@ class _Rows(msgspec.Struct, frozen=True):
 async def list_page(view: View) -> Page | Redirect:
     """Return the page of runs, or lead to the run that was searched for."""
     found, text = read_search(view)
+    wrong, status, rows = "", 200, _Rows([])
     if found is not None:
-        return await find(view, found)
+        try:
+            return await find(view, found)
+        except Problem as problem:  # the page has the search, to be corrected
+            wrong, status = problem.detail, problem.status
     filters, cursor = read_filters(view, text), view.param("cursor") or None
     shown, follows = _ids(view.param("ids")), "ids" in view.request.query_params
     if not follows:
         filters |= {"limit": _PAGE, "cursor": cursor}
-    wrong, rows = "", _Rows([])
     try:
-        rows = await (_read_shown(view, filters, shown) if follows else _read_page(view, filters))
+        if follows:
+            rows = await _read_shown(view, filters, shown)
+        elif not wrong:
+            rows = await _read_page(view, filters)
     except (ConfigurationError, UnknownWorkflow, AmbiguousWorkflow) as error:
         wrong = str(error)
     chosen_by = read_filters(view, text)
@@ -110,6 +116,7 @@ async def list_page(view: View) -> Page | Redirect:
         template="runs.html",
         title="Runs",
         place="/runs",
+        status=status,
         parts={"rows": "parts/runs_rows.html", "fresh": "parts/runs_fresh.html"},
         values={
             "lines": rows.lines,
@@ -124,7 +131,7 @@ async def list_page(view: View) -> Page | Redirect:
             "counts": {} if follows else await count_states(view.site, chosen_by),
             "filters": chosen,
             "kept": kept_filters(view),
-            "stream": "" if not ids and cursor else f"{here}ids={ids}&live=1",
+            "stream": "" if wrong or (cursor and not ids) else f"{here}ids={ids}&live=1",
         },
     )
 
