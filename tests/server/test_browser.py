@@ -311,6 +311,8 @@ def test_a_page_shows_what_happens_without_being_loaded_again(desk: Desk, reader
     expect(page.locator("#body")).to_contain_text("other")
     expect(field).to_have_value('{"typed": 1}')
     page.get_by_role("button", name="Send picked-up").click()
+    expect(page.get_by_text("The signal was sent.")).to_be_visible()
+    assert "done=" not in page.url  # a reload does not say it again
     expect(page.locator("#head")).to_contain_text("completed")
     assert desk(desk.client.runs.get, run).output == ["parcel with lamp"]
     page = reader.go("/runs?state=queued&workflow=desk/checkout")

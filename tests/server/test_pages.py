@@ -612,6 +612,8 @@ async def test_queues_and_workflows_are_paused_and_resumed(
     await send(browser, "/queues/pause", name="mail", reason=HOSTILE)
     html = await page(browser, "/queues")
     assert "paused" in html
+    assert "no live worker serves it" in html  # as after a slip of the pen
+    assert '<option value="mail">' in html
     assert "<script>alert" not in html
     assert "workers begin nothing" in await page(browser, "/doctor")
     assert "workers begin nothing" in await page(browser, "/")

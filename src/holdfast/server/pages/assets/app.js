@@ -148,6 +148,13 @@
     if (state) document.title = state.dataset.title;
   }
 
+  // What was done is said once: not after a reload, nor to whom the address is sent.
+  const address = new URL(location.href);
+  if (address.searchParams.has("done")) {
+    address.searchParams.delete("done");
+    history.replaceState(history.state, "", address);
+  }
+
   // Copy buttons.
   document.addEventListener("click", async (event) => {
     const button = event.target.closest("[data-copy]");
