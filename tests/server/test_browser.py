@@ -606,6 +606,18 @@ def test_a_list_of_runs_shows_what_they_do_in_each_window(desk: Desk, reader: Re
         assert box["x"] + box["width"] <= width, width
 
 
+def test_a_note_of_the_timeline_is_as_wide_as_the_window_lets_it(
+    desk: Desk, reader: Reader
+) -> None:
+    """Errors were cut after 25 characters beside bars of a thousand pixels."""
+    run = desk.start(render, "a font that nobody has on this machine")
+    desk(desk.client.runs.wait, run)
+    reader.page.set_viewport_size({"width": 1920, "height": 800})
+    note = reader.go(f"/runs/{run}").locator(".strip .note").last
+    expect(note).to_contain_text("on this machine")
+    assert note.evaluate("each => each.scrollWidth <= each.clientWidth")
+
+
 def test_a_run_with_a_long_key_can_be_chosen_in_a_narrow_window(desk: Desk, reader: Reader) -> None:
     """Its key had all of the row: the box was 0 pixels wide."""
     for number in range(2):
