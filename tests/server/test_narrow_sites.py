@@ -191,3 +191,14 @@ async def test_a_start_is_of_the_newest_version_for_every_caller(principal: Prin
             answer = await http.post("/v1/workflows/work/runs?app=shop", json=body)
             assert answer.status_code == 201, answer.text
             assert (await client.runs.get(answer.json()["run_id"])).version == version
+
+
+async def test_a_name_that_needs_its_app_is_refused_with_the_parameter() -> None:
+    """Fault: it said to write APP/NAME, for which the API has no path."""
+    async with asking(MemoryStore()) as asker:
+        asker.principal = seeing()
+        refused = await asker.ask("POST", "/v1/workflows/work/runs", {"input": 1})
+        assert refused.startswith("404 ")
+        assert "?app=APP" in refused
+        begun = await asker.ask("POST", "/v1/workflows/work/runs?app=shop", {"input": 1})
+        assert begun.startswith("201 ")
