@@ -1,9 +1,9 @@
 """How many instructions the runtime executes: `python -m benchmarks.instructions`.
 
-Figures of `micro_turn.py` in thousands of instructions of the processor, counted by `valgrind
---tool=callgrind`. They do not depend on what else the machine does, so they show if one commit is
-slower than another: `--against COMMIT` counts that commit as well. Each figure is the difference
-between many calls and few, so imports do not count; the garbage collector is off.
+Figures of `micro_turn.py`, and of a model, in thousands of instructions of the processor, counted
+by `valgrind --tool=callgrind`. They do not depend on what else the machine does, so they show if
+one commit is slower than another: `--against COMMIT` counts that commit as well. Each figure is the
+difference between many calls and few, so imports do not count; the garbage collector is off.
 """
 
 from __future__ import annotations
@@ -17,9 +17,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from pydantic import BaseModel
+
 from benchmarks import micro_turn
 from benchmarks.quick import checkout
 from benchmarks.runner import ROOT
+from holdfast.codec import encode
 from holdfast.runtime.turn.turn import Turn
 
 VALGRIND = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
@@ -43,10 +46,23 @@ def new_instances(count: int) -> None:
         _kept[-1].begin()
 
 
+class Order(BaseModel):
+    article: str = "a book"
+    amount: int = 2
+    notes: list[str] = ["gift", "fragile"]
+
+
+def models(count: int) -> None:
+    order = Order()
+    for _ in range(count):
+        encode(order)
+
+
 FIGURES: dict[str, Callable[[int], None]] = {
     "a step, live": live,
     "a run of one step": one_step_runs,
     "a new run, to its first step": new_instances,
+    "a pydantic model as JSON": models,
 }
 
 

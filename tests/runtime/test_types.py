@@ -7,7 +7,8 @@ from decimal import Decimal
 from fractions import Fraction
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
+from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -21,9 +22,10 @@ from pydantic import (
     SecretStr,
     field_serializer,
 )
+from pydantic import Secret as Sealed
 
 from holdfast import App, Context
-from holdfast.codec import decoder, encode
+from holdfast.codec import decoder, encode, encode_sorted
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.runtime.code.approvals import form_fields
 from holdfast.testing import Environment
@@ -82,6 +84,10 @@ class Blue(msgspec.Struct, tag=True):
 
 class Open(BaseModel, extra="allow"):
     name: str = ""
+
+
+class Holder(NamedTuple):
+    login: Login
 
 
 class Keyring(RootModel[list[SecretStr]]): ...
@@ -165,13 +171,20 @@ def test_a_value_that_would_be_lost_is_refused() -> None:
         ({"it": Account(logins=[Login(password=SecretStr("x"))])}, "logins of Account"),
         (Open.model_validate({"pin": {"main": SecretStr("x")}}), "pin of Open"),
         (Keyring([SecretStr(""), SecretStr("x")]), "root of Keyring"),
+        (Open.model_validate({"pin": {SecretStr("x"): 1}}), "pin of Open"),
+        (Open.model_validate({"pin": Sealed[int](4711)}), "pin of Open"),
+        (Open.model_validate({"it": Login(password=SecretStr("x"))}), "it of Open"),
+        (Holder(Login(password=SecretStr("x"))), "password of Login"),
+        ({UUID(int=1): Login(password=SecretStr("x"))}, "password of Login"),
+        (["***", msgspec.Raw(b'"***"'), Login(password=SecretStr("x"))], "password of Login"),
     ],
 )
 def test_a_secret_of_which_only_a_mask_would_be_stored_is_refused(
     value: object, field: str
 ) -> None:
-    with pytest.raises(PayloadError, match=f"{field} cannot be stored: .* field_serializer"):
-        encode(value)
+    for write in (encode, encode_sorted):
+        with pytest.raises(PayloadError, match=f"{field} cannot be stored: .* field_serializer"):
+            write(value)
 
 
 def test_secrets_that_are_empty_or_have_a_serializer_are_stored() -> None:

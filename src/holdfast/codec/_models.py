@@ -17,7 +17,7 @@ from ipaddress import (
     IPv6Network,
 )
 from pathlib import PurePath
-from typing import Any, Final, Protocol, TypeGuard, cast, get_args, runtime_checkable
+from typing import Any, Final, Protocol, TypeGuard, cast, get_args
 
 import msgspec
 
@@ -32,10 +32,9 @@ _TEXTS: Final = (
     IPv6Network,
 )
 _SELDOM_IMPORTED: Final = {"fractions": "Fraction", "zoneinfo": "ZoneInfo"}
-_MASK: Final = b"***"  # a part of what pydantic writes in place of a secret
+MASK: Final = "***"  # a part of what pydantic writes in place of a secret
 
 
-@runtime_checkable
 class Model(Protocol):
     """What the codec needs of a pydantic model."""
 
@@ -51,6 +50,11 @@ def is_model_type(candidate: object) -> TypeGuard[type[Model]]:
         return False
     base = getattr(pydantic, "BaseModel", None)
     return isinstance(base, type) and isinstance(candidate, type) and issubclass(candidate, base)
+
+
+def is_model(value: object) -> TypeGuard[Model]:
+    """Return True if this is a pydantic model."""
+    return is_model_type(type(value))
 
 
 def is_text_type(candidate: type) -> bool:
@@ -84,11 +88,12 @@ def lost_field(value: object, restored: object) -> str | None:
 
 
 def dump(value: object) -> object:
-    """Turn a value that msgspec does not know into one that it knows. Raises TypeError."""
-    if is_model_type(type(value)) and isinstance(value, Model):
-        plain = value.model_dump(mode="json", by_alias=True, round_trip=True)
-        _check_secrets(value, plain)
-        return plain
+    """Turn a value that msgspec does not know into one that it knows. Raises TypeError.
+
+    What becomes of it must be given to `dump_shown` if it has the MASK in it.
+    """
+    if is_model(value):
+        return value.model_dump(mode="json", by_alias=True, round_trip=True)
     if is_text_type(type(value)):
         return str(value)
     if isinstance(value, Awaitable):
@@ -102,10 +107,15 @@ def dump(value: object) -> object:
     )
 
 
+def dump_shown(value: object) -> object:
+    """Dump as `dump` does. Raises TypeError for a secret that pydantic has written as a mask."""
+    plain = dump(value)
+    if is_model(value):
+        _check_secrets(value, plain)
+    return plain
+
+
 def _check_secrets(value: Model, plain: object) -> None:
-    """Raise TypeError if a model has a secret that pydantic has written as a mask."""
-    if _MASK not in msgspec.json.encode(plain):
-        return
     kept = value.model_dump(mode="python", by_alias=False, round_trip=True)
     if _is_mask(kept, plain):
         name = next(iter(_masked(kept, plain)), "root")

@@ -18,7 +18,17 @@ import msgspec
 from msgspec import inspect as types
 
 from holdfast.codec._envelope import MARK, MARK_BYTES, locked_message
-from holdfast.codec._models import Model, adapted, dump, is_model_type, is_text_type, load, not_data
+from holdfast.codec._models import (
+    MASK,
+    adapted,
+    dump,
+    dump_shown,
+    is_model,
+    is_model_type,
+    is_text_type,
+    load,
+    not_data,
+)
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError, PayloadLocked
 
 Decode: TypeAlias = Callable[[str | bytes | msgspec.Raw], Any]
@@ -38,6 +48,7 @@ _BRIEF: Final = len(MARK)  # bytes of JSON that have no room for an encoded payl
 _FLAT: Final = 2 * MAX_DEPTH  # bytes that have no room for more levels than a value may have
 
 _encode = msgspec.json.Encoder(enc_hook=dump).encode
+_encode_shown = msgspec.json.Encoder(enc_hook=dump_shown).encode
 _encode_sorted = msgspec.json.Encoder(enc_hook=dump, order="deterministic").encode
 _encode_finite = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 
@@ -168,7 +179,9 @@ def _dump_plain(value: object) -> object:
 def _checked(value: object, data: bytes, limit: int) -> str:
     # Texts, as `in` takes bytes for a number first: each look would cost 2,000 instructions.
     text = data.decode()
-    # The encoder writes NaN as null and NUL as an escape, so the costly looks are rare.
+    # The encoder writes NaN as null, NUL as an escape, secrets as masks: the costly looks are rare.
+    if MASK in text:
+        _check_shown(value)
     if "null" in text and not _is_finite(value):
         place = _locate(value, lambda part: not _is_finite(part))
         raise PayloadError(f"{place}: JSON has no NaN and no infinities; store None or a string")
@@ -184,6 +197,17 @@ def _checked(value: object, data: bytes, limit: int) -> str:
             "store it elsewhere and pass a reference"
         )
     return text
+
+
+def _check_shown(value: object) -> None:
+    try:
+        msgspec.to_builtins(value, enc_hook=_dump_shown)
+    except Exception as error:
+        raise _unsupported(value, error) from error
+
+
+def _dump_shown(value: object) -> object:
+    return None if isinstance(value, msgspec.Raw) else dump_shown(value)
 
 
 def _is_finite(value: object) -> bool:
@@ -203,7 +227,7 @@ def _dump_finite(value: object) -> object:
 
 def _is_unsupported(value: object) -> bool:
     try:
-        _encode(value)
+        _encode_shown(value)
     except Exception:
         return True
     return False
@@ -242,7 +266,7 @@ def _parts(value: object) -> Iterator[tuple[str, object]]:
     elif dataclasses.is_dataclass(value):
         for field in dataclasses.fields(value):
             yield f".{field.name}", getattr(value, field.name)
-    elif is_model_type(type(value)) and isinstance(value, Model):
+    elif is_model(value):
         yield from ((f".{name}", part) for name, part in vars(value).items())
 
 
