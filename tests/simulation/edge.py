@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 _LOCAL: Final = frozenset({"open", "close", "now", "listen"})
+_IN_ORDER: Final = "ensure_flow"  # of two that replace a shape the last wins, so none comes late
 _LATEST: Final = 6.0  # seconds on the way
 _GIVE_UP: Final = 4.0  # seconds after which a call has no answer
 
@@ -117,6 +118,8 @@ class Edge:
                 if rates[kind] and draw() < rates[kind]:
                     fate = kind
         there, arrive = self._way(), partial(self._arrive, name, method, args, kwargs)
+        if name == _IN_ORDER:
+            there, fate = 0.0002, "lost" if fate == "ghost" else fate
         world.tell("call", self._actor.name, name, fate)
         if fate == "fine":
             loop.call_later(there, arrive, answer, context=network)

@@ -110,6 +110,10 @@ class Model:
             text = f"{place[1]} of {place[0]}: {before}, then {what}"
             self.violate("one key, two calls", text)
 
+    def releases_of(self, run_id: UUID) -> set[int]:
+        """Return the releases whose code had effects for a run."""
+        return {release for (place, release) in self._calls if place[0] == run_id}
+
     def overtook(self, run_id: UUID) -> bool:
         """Return True if the older release went its way after the newer one recorded its patch.
 

@@ -17,6 +17,7 @@ SCENES: Final = (
     *("chain", "signals", "relay", "parent", "race", "limited", "queue", "events", "updates"),
     *("flow", "ticks", "paused", "cancelled"),
 )
+_OFTEN: Final = 0.15  # in how many seeds releases replace each other's flow
 _RATES: Final = (0.01, 0.03, 0.1)
 _MOST_SCENES: Final = 5
 
@@ -64,6 +65,8 @@ class Plan:
         blows = [self._draw_blow(n, slots) for n in range(chance.choice((0, 1, 2, 4, 6, 8)))]
         self.blows = [each for each in blows if not {each.name, each.kind} & self.without]
         scenes = chance.sample(SCENES, chance.randint(2, _MOST_SCENES))
+        # Drawn apart, so that the other scenes of a seed stay as they are.
+        scenes += ["replaced"] * (self.chance("replaced").random() < _OFTEN)
         self.scenes = [each for each in scenes if each not in self.without]
 
     def chance(self, of: str) -> random.Random:
@@ -84,6 +87,7 @@ class Plan:
     def _draw_options(self) -> WorkerOptions:
         chance = self.chance("options")
         return WorkerOptions(
+            replace_flows=True,
             concurrency=chance.choice((2, 4, 12)),
             cache=chance.choice((0, 1, 100)),
             lease_seconds=chance.choice((6.0, 9.0)),

@@ -23,8 +23,9 @@ from holdfast.store.memory import activities, choosing, claims, commits, ends, m
 from holdfast.store.memory.flows import ends as flow_ends
 from holdfast.store.memory.tables import Tables
 from holdfast.store.memory.workers import MemoryWorkers
-from holdfast.types import Refusal
+from holdfast.types import ClaimedTask, Refusal
 from holdfast.worker.claimer import Claimer
+from holdfast.worker.step_tasks import StepTasks
 
 Changes: TypeAlias = list[tuple[Any, str, Any]]
 """What is replaced: an object, the name of an attribute, the value in its place."""
@@ -206,6 +207,15 @@ def _signal_id_is_forgotten() -> Changes:
     return [(signals, "has_signal", lambda *_: False)]
 
 
+def _shape_is_not_compared() -> Changes:
+    real = StepTasks._start
+
+    def start(tasks: StepTasks, task: ClaimedTask) -> None:
+        real(tasks, msgspec.structs.replace(task, shape_hash=None))
+
+    return [(StepTasks, "_start", start)]
+
+
 PLANTED: Final[dict[str, Callable[[], Changes]]] = {
     "a claim takes leases that have not expired": _claims_take_leases,
     "neither its lease nor a take-over stops a commit": _commit_ignores_the_lease,
@@ -222,24 +232,26 @@ PLANTED: Final[dict[str, Callable[[], Changes]]] = {
     "a parent at work is not told of an end": _leased_parent_is_not_told,
     "no worker polls": _nobody_polls,
     "a signal id is forgotten": _signal_id_is_forgotten,
+    "code of another shape does a step": _shape_is_not_compared,
 }
 
 FOUND_BY: Final[dict[str, tuple[int, str]]] = {
     "a claim takes leases that have not expired": (0, "two leases"),
-    "neither its lease nor a take-over stops a commit": (1267, "commit without a lease"),
+    "neither its lease nor a take-over stops a commit": (1842, "commit without a lease"),
     "a signal wakes no run": (0, "left waiting"),
     "an acknowledgement does not check its delivery": (34, "acknowledged twice"),
     "a deduplication id is forgotten": (2, "a message for each deduplication id"),
     "a timer fires twice": (264, "recorded twice"),
     "the place of a limit leaks when its worker dies": (28, "left waiting"),
-    "an element of a map counts twice": (25, "each element once, in its place"),
+    "an element of a map counts twice": (54, "each element once, in its place"),
     "continuing as new drops signals": (2, "left waiting"),
     "a lease never expires": (3, "left waiting"),
     "a repeated commit is recorded again": (67, "left waiting"),
-    "the end of a stale attempt is taken": (596, "end without a lease"),
+    "the end of a stale attempt is taken": (824, "end without a lease"),
     "a parent at work is not told of an end": (2, "left waiting"),
     "no worker polls": (1, "left waiting"),
     "a signal id is forgotten": (14, "a scene failed with RunEnded"),
+    "code of another shape does a step": (304, "one release has done all of a run"),
 }
 """A seed that finds each, and the rule that it breaks."""
 

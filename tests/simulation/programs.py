@@ -218,4 +218,31 @@ def release(version: int) -> App:
         await flow_effect()
         return [*first, beside, *each, last]
 
+    draft = app.flow("draft", input=int, attempts=40, base_delay=0)
+
+    @draft.step
+    async def begun(run: int) -> list[int]:
+        """Be the same in each release."""
+        await flow_effect()
+        return list(range(run))
+
+    @draft.map(begun, concurrency=version)
+    async def drawn(n: int) -> str:
+        """Have another option in each release."""
+        return await flow_effect()
+
+    if version == 1:
+
+        @draft.step
+        async def done(drawn: list[str]) -> list[str]:
+            """Depend on the map alone."""
+            return [*drawn, await flow_effect()]
+
+    else:
+
+        @draft.step(name="done")
+        async def done_later(begun: list[int], drawn: list[str]) -> list[str]:
+            """Depend on both."""
+            return [*drawn, await flow_effect()]
+
     return app

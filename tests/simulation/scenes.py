@@ -7,6 +7,7 @@ with the same key, and so must have what it asked for exactly once.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from holdfast.errors import (
     DatabaseUnavailable,
     RunCancelled,
     RunEnded,
+    RunTerminated,
     ScheduleExists,
     TransientDatabaseError,
 )
@@ -256,6 +258,25 @@ async def flow(scene: Scene) -> None:
     steps = [(str(n), "act") for n in range(rows + 1)]
     scene.equal("each step that is a run once, in its place", inputs, steps)
     scene.equal("as many runs", [r.new.name for r in runs.values()].count("sim/row"), rows + 1)
+
+
+async def replaced(scene: Scene) -> None:
+    """Start a flow again if another release replaces its shape, which terminates the run."""
+    rows, tokens = scene.chance.randint(1, 4), list[str]()
+    flow = scene.world.newest.startable("draft")
+    while "sim/draft@1" not in scene.world.store._tables.shapes:  # a worker compiles it
+        await asyncio.sleep(0.5)
+    for number in itertools.count():
+        key = f"draft{number}"
+        handle = await scene.insist(scene.client.start, flow, rows, key=key)
+        with suppress(RunTerminated):
+            tokens = (await scene.result(handle))["done"]
+            break
+    places = [scene.world.model.tokens[token] for token in tokens]
+    keys = [*(f"drawn:{n}" for n in range(rows)), "done"]
+    scene.equal("each step once, in its place", places, [(handle.run_id, key) for key in keys])
+    releases = scene.world.model.releases_of(handle.run_id)
+    scene.equal("one release has done all of a run", len(releases), 1)
 
 
 async def ticks(scene: Scene) -> None:
