@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from holdfast.codec import decode_error
 from holdfast.definitions.app import App
-from holdfast.django.apps import Place
+from holdfast.django.apps import Place, places
 from holdfast.django.connection import problem_of, store_on
 from holdfast.django.framework import (
     AnyResult,
@@ -81,6 +81,14 @@ class TaskBackend(BaseTaskBackend):
             found.append(checks.Error(text, id="holdfast.E2"))
         elif problem := problem_of(connections[database]):
             found.append(checks.Error(problem, id="holdfast.E3"))
+        if self.place != (first := places()[0]):
+            text = f"TASKS[{self.alias!r}]: `manage.py holdfast worker` does not run its tasks"
+            hint = (
+                f"A worker runs those of the first backend of holdfast, at {first}, and these are "
+                f"at {self.place}. Give them the same place, or run workers with `--settings` "
+                "whose TASKS has this one first."
+            )
+            found.append(checks.Warning(text, hint, id="holdfast.W1"))
         return found
 
     def enqueue(  # type: ignore[override]  # the result is that of the task

@@ -292,6 +292,7 @@ class Settings(TestCase):
         found = {each.id: each.msg for each in task_backends["wrong"].check()}
         assert "there is no option retries" in found["holdfast.E1"]
         assert "'lite' is SQLite" in found["holdfast.E3"]
+        assert "holdfast worker` does not run its tasks" in found["holdfast.W1"]
         assert list(task_backends["default"].check()) == []
         assert {each.id for each in run_checks() if each.id[:8] == "holdfast"} == set(found)
 
