@@ -26,10 +26,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TextIO
 
 _AT_START = ("PYTHON", "LC_", "LANG", "LD_")  # what a program reads as it starts, and never again
@@ -120,23 +121,32 @@ def _request(
     words: Sequence[str], env: Mapping[str, str], cwd: str, new_session: bool, fds: Sequence[int]
 ) -> bytes:
     """Ask for a fork; `fds` are what the descriptors that come with it are to be."""
-    named = {"words": words, "env": env, "cwd": cwd, "new_session": new_session, "fds": fds}
+    named = {
+        "words": [os.fspath(word) for word in words],
+        "env": env,
+        "cwd": cwd,
+        "new_session": new_session,
+        "fds": fds,
+    }
     return json.dumps(named).encode()
 
 
 def _read_at_start(env: Mapping[str, str]) -> dict[str, str]:
-    return {_SEED: "0"} | {name: env[name] for name in env if name.startswith(_AT_START)}
+    read = {name: env[name] for name in env if name.startswith(_AT_START)}
+    for name in ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"):
+        read.pop(name, None)  # a fork does these itself
+    return {_SEED: "0"} | read
 
 
 _starting = threading.Lock()
 
 
 @cache
-def _parent() -> socket.socket:
+def _parent(*how: str) -> socket.socket:
     """Start the process that forks, which ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        command = [sys.executable, __file__, str(theirs.fileno())]
+        command = [sys.executable, __file__, str(theirs.fileno()), *how]
         process = subprocess.Popen(
             command, env=_ENVIRONMENT, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()]
         )
@@ -198,43 +208,69 @@ class Parent:
 class Children:
     """Makes what this process starts forks, and its children as new processes would be.
 
-    It will have threads and an event loop: a process of its own, forked before it has them, forks
-    in its place. Where that one has ended, or cannot do it, new processes start.
+    It may have threads and an event loop: a process of its own, without them, forks in its place.
+    Where that one has ended, or cannot do it, new processes start.
     """
 
-    def __init__(self, requests: socket.socket) -> None:
-        self._requests = requests
+    def __init__(self, connect: Callable[[], socket.socket]) -> None:
+        self._connect = connect
         self._prctl = ctypes.CDLL(None).prctl
         self._new: Callable[..., int] = vars(subprocess)["_fork_exec"]
+
+    def begin(self) -> None:
         vars(subprocess)["_fork_exec"] = self._start
+
+    def end(self) -> None:
+        vars(subprocess)["_fork_exec"] = self._new
 
     def _start(self, command: list[str], *how: Any) -> int:
         """Do what `_posixsubprocess.fork_exec` does: return the id of a new process."""
         kept, cwd, environment, stdin, stdout, stderr = (how[at] for at in (2, 3, 4, 5, 8, 10))
         errors, session = how[12], how[14]
-        env = dict(os.fsdecode(each).split("=", 1) for each in environment or ())
-        if (
-            command[:2] == [sys.executable, "-m"]
-            and command[2].startswith("holdfast")
-            and _read_at_start(env) == _read_at_start(_ENVIRONMENT)
-        ):
-            given = {at: fd for at, fd in enumerate((stdin, stdout, stderr)) if fd >= 0}
+        env = dict(os.environ)
+        if environment is not None:
+            env = dict(os.fsdecode(each).split("=", 1) for each in environment)
+        if (words := _words(command)) and _read_at_start(env) == _read_at_start(_ENVIRONMENT):
+            given = {at: at if fd < 0 else fd for at, fd in enumerate((stdin, stdout, stderr))}
             given |= {fd: fd for fd in kept if fd != errors}
-            request = _request(command[2:], env, cwd or os.getcwd(), session, list(given))
+            request = _request(words, env, os.fspath(cwd or Path.cwd()), session, list(given))
             if len(request) <= _LARGEST and (pid := self._fork(request, list(given.values()))):
                 return pid
         return self._new(command, *how)
 
     def _fork(self, request: bytes, fds: Sequence[int]) -> int | None:
         """Ask for a fork, which is handed over to this process; return its id."""
+        requests = self._connect()
         self._prctl(_CHILD_SUBREAPER, 1, 0, 0, 0)
         try:
-            socket.send_fds(self._requests, [request], fds)
-            return int(self._requests.recv(64) or 0)
+            socket.send_fds(requests, [request], fds)
+            return int(requests.recv(64) or 0)
         except OSError:
             return None
         finally:
             self._prctl(_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+def _words(command: Sequence[str]) -> Sequence[str]:
+    """Return the name of the module or of the file that a command runs, and what that is given."""
+    if command[:2] == [sys.executable, "-m"] and command[2].startswith("holdfast"):
+        return command[2:]
+    is_file = command[0] == sys.executable and Path(*command[1:2]).suffix == ".py"
+    return command[1:] if is_file and command[1] != __file__ else ()
+
+
+@contextmanager
+def forked_programs(*imported: str) -> Iterator[None]:
+    """Let `holdfast` and files of Python be forks where `subprocess` starts them.
+
+    What forks has imported these modules, too. It is the parent of no fork: this process is.
+    """
+    children = Children(partial(_parent, "children", *imported))
+    children.begin()
+    try:
+        yield
+    finally:
+        children.end()
 
 
 def _with_children(request: dict[str, Any]) -> dict[str, Any]:
@@ -242,10 +278,15 @@ def _with_children(request: dict[str, Any]) -> dict[str, Any]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if os.fork() != 0:
         theirs.close()
-        Children(ours)
+        Children(lambda: ours).begin()
         return request
     ours.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return _serve_children(theirs)
+
+
+def _serve_children(theirs: socket.socket) -> dict[str, Any]:
+    """Fork for each request a process that becomes the asker's child: return the request in it."""
     while True:
         asked, fds, _, _ = socket.recv_fds(theirs, _LARGEST, 8)
         if not asked:
@@ -276,17 +317,22 @@ def _become(request: dict[str, Any], fds: Sequence[int]) -> dict[str, Any]:
     for fd, given in zip(request["fds"], moved, strict=True):
         os.dup2(given, fd)
         os.close(given)
+    sys.dont_write_bytecode = bool(request["env"].get("PYTHONDONTWRITEBYTECODE"))
+    unbuffered = bool(request["env"].get("PYTHONUNBUFFERED"))
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _reopened(getattr(sys, name), fd)
+        if fd and unbuffered:
+            stream.reconfigure(line_buffering=False, write_through=True)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
     os.chdir(request["cwd"])
-    sys.path[0] = os.getcwd()
     sys.argv = request["words"]
-    sys.orig_argv = [sys.executable, "-m", *sys.argv]
+    file = sys.argv[0] if sys.argv[0].endswith(".py") else None
+    sys.path[0] = os.path.dirname(os.path.realpath(file)) if file else os.getcwd()
+    sys.orig_argv = [sys.executable, *(() if file else ("-m",)), *sys.argv]
     return request
 
 
@@ -297,16 +343,22 @@ def _reopened(stream: TextIO, fd: int) -> TextIO:
 
 
 def _run(module: str) -> None:
-    """Do what `python -m` does with a module, to its end.
+    """Do what `python -m` does with a module, or `python` with a file, to its end.
 
     The interpreter would write to all pages that are shared with the parent: ten times the work of
     the fork.
     """
     code: object = None
-    if not hasattr(sys.modules[module], "__path__"):
+    is_file = module.endswith(".py")
+    if not is_file and not hasattr(sys.modules[module], "__path__"):
         del sys.modules[module]  # it will be `__main__`
     try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        if is_file:
+            main = sys.modules["__main__"] = ModuleType("__main__")
+            main.__file__ = os.path.abspath(module)
+            exec(compile(Path(module).read_bytes(), main.__file__, "exec"), vars(main))
+        else:
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code
     if code is not None and not isinstance(code, int):
@@ -332,9 +384,13 @@ def _import_all() -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the tests end it
     _import_all()
+    for name in sys.argv[3:]:
+        importlib.import_module(name)
     assert len(os.listdir("/proc/self/task")) == 1, "a fork would lack the other threads"
     gc.freeze()
-    request = Parent(socket.socket(fileno=int(sys.argv[1]))).serve()
+    requests = socket.socket(fileno=int(sys.argv[1]))
+    of_children = bool(sys.argv[2:])
+    request = _serve_children(requests) if of_children else Parent(requests).serve()
     if request is not None and _STARTERS.intersection(request["words"]):
         request = _with_children(request)
     if request is not None:

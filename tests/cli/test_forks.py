@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
 
-from tests.cli.forks import fork
+from tests.cli.forks import fork, forked_programs
 from tests.cli.processes import PATIENCE_SECONDS, Popen, command, environment, gone, until
 
 PROBE = """
@@ -78,6 +80,32 @@ def test_a_command_sees_what_it_sees_in_a_new_process(tmp_path: Path, arguments:
     forked = seen_by(fork, tmp_path, *arguments, "probe.py")
     (tmp_path / "seen").unlink()
     assert forked == seen_by(a_new_process, tmp_path, *arguments, "probe.py")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_file_sees_what_it_sees_in_a_new_process(tmp_path: Path, unbuffered: str) -> None:
+    """And it is a child of this process, which hears of its end."""
+    (tmp_path / "code").mkdir()
+    file = tmp_path / "code" / "probe.py"
+    more = '"written": sys.stdout.write_through, "parent": os.getppid(), "file": __file__,\n    '
+    probe = PROBE.replace('"threads":', f'{more}"threads":').replace(".__spec__.name", ".__name__")
+    file.write_text(f"{probe}sys.exit(3)\n")
+    env = environment({"SEEN": str(tmp_path / "seen"), "TZ": "Asia/Kolkata", "PYTHONHASHSEED": "0"})
+    env["PYTHONUNBUFFERED"] = unbuffered
+    seen: list[object] = []
+    for place in (forked_programs(), nullcontext()):
+        with place:
+            done = subprocess.run(
+                [sys.executable, "code/probe.py", "a"],
+                cwd=tmp_path,
+                env=env,
+                input=b"given",
+                capture_output=True,
+            )
+        seen.append(json.loads((tmp_path / "seen").read_text()))
+        assert (done.returncode, done.stdout, done.stderr) == (3, b"said\n", b"complained\n")
+    assert seen[0] == seen[1]
+    assert f'"parent": {os.getpid()},' in (tmp_path / "seen").read_text()
 
 
 WAITS = """

@@ -7,7 +7,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from mcp.types import CallToolResult, TextContent
 from holdfast import App, Context, RunFailed, local
 from holdfast.cli.process.loading import AppReference
 from tests.cli.conftest import CommandLine
+from tests.cli.forks import forked_programs
 from tests.cli.processes import PATIENCE_SECONDS, command, environment
 
 READ = {
@@ -63,6 +64,13 @@ INITIALIZE = {
 def run(cli: CommandLine) -> str:
     """A run that no worker takes."""
     return cli.start("double", "7", "--key", "order-7")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs() -> Iterator[None]:
+    """The servers are forks of a process that has imported what they import."""
+    with forked_programs("holdfast.mcp.serving"):
+        yield
 
 
 class Agent:

@@ -13,10 +13,24 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.forks import forked_programs
 from tests.clusters import Homes
 
 SITE = Path(__file__).parent
 _SECONDS = 120
+IMPORTED = (
+    *("django.core.management", "django.db.models", "django.test.client", "django.urls"),
+    *("django.core.handlers.wsgi", "django.db.migrations.executor", "django.template.defaulttags"),
+    *("django.contrib.auth.hashers", "django.db.backends.postgresql.base", "django.forms"),
+    "django.core.management.commands.migrate",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs() -> Iterator[None]:
+    """What manages the site are forks of a process that has imported Django."""
+    with forked_programs(*IMPORTED):
+        yield
 
 
 @pytest.fixture

@@ -147,9 +147,11 @@ class Terminals:
                 popen = start(words[1:], env, streams, self.directory, new_session=True)
             return _Opened(popen, output)
         of_the_shell = "|" in command or command.startswith("kill ")
+        of_python = words[:1] == ["python"]
+        typed = command if of_the_shell else f"exec {command}"
         popen = subprocess.Popen(
-            command if of_the_shell else f"exec {command}",
-            shell=True,
+            [sys.executable, *words[1:]] if of_python else typed,
+            shell=not of_python,
             cwd=self.directory,
             env=env,
             stdin=subprocess.DEVNULL,

@@ -23,6 +23,7 @@ import asyncpg
 import pytest
 
 from holdfast.values.durations import seconds
+from tests.cli.forks import forked_programs
 from tests.docs.blocks import PAGES, ROOT, Block, read_blocks, read_commands
 from tests.docs.terminals import Terminals
 
@@ -36,6 +37,13 @@ _READERS_OWN |= {"Order", "checkout", "slow", "token", "other_token", "ask_model
 _READERS_OWN |= {"model"}
 _PERSONS_SECONDS = 60
 _PERSONS_TIME = f"asyncio.sleep({_PERSONS_SECONDS})"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs() -> Iterator[None]:
+    """Programs of Python that a reader starts are forks of a process that has imported much."""
+    with forked_programs("holdfast.agents.pydantic_ai", "pydantic_ai.models.function"):
+        yield
 
 
 class Reader:

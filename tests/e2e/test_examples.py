@@ -21,6 +21,7 @@ import psycopg
 import pytest
 
 from holdfast.database.embedded import EmbeddedServer
+from tests.cli.forks import forked_programs
 from tests.cli.processes import call
 from tests.clusters import Homes
 
@@ -76,6 +77,13 @@ class Desk:
         answer = call(*arguments, env={"HOLDFAST_HOME": str(self.home)})
         assert answer.returncode == 0, answer.stderr
         return answer.stdout
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs() -> Iterator[None]:
+    """The examples are forks of a process that has imported what they import."""
+    with forked_programs("holdfast.agents.pydantic_ai", "pydantic_ai.models.function"):
+        yield
 
 
 @pytest.fixture
