@@ -47,7 +47,10 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
     "_tell_parents": ({events.CHILD_COMPLETED, events.CHILD_FAILED},),
     "record_step": (events.STEP_ENDS,),
     "find_reply": (events.UPDATE_ENDS,),
-    "_refuse_askers": (events.UPDATE_ENDS,),
+    "_refuse_askers": (
+        events.UPDATE_ENDS,
+        events.UPDATE_ENDS | {events.SIGNAL_RECEIVED, events.UPDATE_ACCEPTED},
+    ),
     "fork_run": (REPLACEABLE,),
     "_copy_log": (REPLACEABLE,),
     "_forked_events": (events.STEP_ENDS, CONTROL),
@@ -66,7 +69,12 @@ LISTS: Mapping[str, tuple[Collection[str], ...]] = {
         },
     ),
     "_last_failure": ({events.CONTINUED, events.FORKED},),
-    "_made_again": ({events.FAILED, events.CANCELLED}, events.CALL_FAILURES, STOPPED_WORK),
+    "_made_again": (
+        {events.FAILED, events.CANCELLED},
+        STOPPED_WORK,
+        events.CALL_FAILURES | STOPPED_WORK,
+        events.CALL_FAILURES,
+    ),
     "retry_plan": (events.STEP_ENDS | {events.SIGNAL_SENT},) * 2,
     "_guess_failures": (
         events.CALL_FAILURES

@@ -159,3 +159,40 @@ async def test_a_reply_is_looked_for_after_its_update(scene: Scene) -> None:
     assert len(await meter.session.call("find_reply", run_id, "u-1")) == 1
     reading = await meter.read("find_reply", run_id, "u-1")
     assert (reading.rows, reading.entries < 10) == (0, True)
+
+
+async def test_an_end_reads_a_log_once_for_all_its_updates(scene: Scene) -> None:
+    """Who has not been answered is told. The others are not looked for one by one."""
+    meter = Meter(await scene.session())
+    [run_id, asker] = await meter.start(2)
+    await scene.watcher.connection.execute(
+        """
+        insert into holdfast.events (run_id, idx, event_type, key, details, at)
+        select $1, n * 2 + i, t, 'u-' || n,
+            case i when 1 then json_build_object('signal_name', 'add', 'reply_to', $2::text) end,
+            holdfast.now()
+        from generate_series(0, 499) as n
+        cross join unnest('{SignalReceived,UpdateCompleted}'::text[]) with ordinality as t (t, i)
+        where n > 0 or i = 1
+        """,
+        run_id,
+        f"run/{asker}",
+    )
+    reading = await meter.read("terminate_runs", [run_id])
+    assert (reading.rows, reading.entries // 1000 < 10) == (0, True)
+    told = "select array_agg(event_type) from holdfast.events where run_id = $1 and idx > 0"
+    assert await scene.value(told, asker) == ["SignalReceived"]
+
+
+async def test_the_plan_of_a_retry_reads_a_log_no_more_often_for_more_failures(
+    scene: Scene,
+) -> None:
+    meter = Meter(await scene.session())
+    [run_id] = await meter.start(1)
+    [task], _ = await meter.claim(1)
+    steps = [Event("StepFailed", f"step-{number}", '{"error":{}}', 0) for number in range(1000)]
+    failed = Event("WorkflowFailed", None, '{"seen":900,"calls":["step-1"]}', 0)
+    finish = Finish("failed", None, '{"kind":"ValueError","message":"no"}')
+    await meter.commit(TurnCommit(task.run_id, task.lease_no, 1, [*steps, failed], finish))
+    reading = await meter.read("retry_plan", run_id, True)
+    assert (reading.rows, reading.entries // 1000 < 20) == (0, True)

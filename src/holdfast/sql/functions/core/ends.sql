@@ -191,21 +191,22 @@ begin
                 'rejected', not e.is_begun)) order by e.run_id, e.idx) as details
     into v_told
     from (
-        select u.run_id, e.idx, e.key as update_id,
-            substr(e.details ->> 'reply_to', 5) as asker, exists (
-                select from holdfast.events a where a.run_id = u.run_id and a.key = e.key
-                    and a.event_type = 'UpdateAccepted') as is_begun
+        select u.run_id, e.idx, e.key as update_id, substr(e.reply_to, 5) as asker, e.is_begun
         from unnest(p_run_ids) as u (run_id)
-        cross join lateral (
-            select e.idx, e.key, e.details from holdfast.events e
-            where e.run_id = u.run_id and e.event_type = 'SignalReceived' offset 0
+        cross join lateral (  -- the log has no index by key: it is read once for all updates
+            select e.idx, e.key, case e.event_type
+                    when 'SignalReceived' then e.details ->> 'reply_to' end as reply_to,
+                bool_or(e.event_type = 'UpdateAccepted') over together as is_begun,
+                bool_or(e.event_type in ('UpdateCompleted', 'UpdateRejected')) over together
+                    as is_answered
+            from holdfast.events e
+            where e.run_id = u.run_id and e.event_type in (
+                'SignalReceived', 'UpdateAccepted', 'UpdateCompleted', 'UpdateRejected')
+            window together as (partition by e.key)
         ) as e
-        where e.details ->> 'reply_to' like 'run/________-____-____-____-____________'
-            and replace(e.details ->> 'reply_to', '-', '') ~ '^run/[0-9a-f]+$'
-            and length(replace(e.details ->> 'reply_to', '-', '')) = 36
-            and not exists (
-                select from holdfast.events a where a.run_id = u.run_id and a.key = e.key
-                    and a.event_type in ('UpdateCompleted', 'UpdateRejected'))
+        where not e.is_answered and e.reply_to like 'run/________-____-____-____-____________'
+            and replace(e.reply_to, '-', '') ~ '^run/[0-9a-f]+$'
+            and length(replace(e.reply_to, '-', '')) = 36
     ) as e;
     return (select s.notices from holdfast._send_signals(v_told.run_ids, v_told.details) as s);
 end $$;

@@ -367,6 +367,8 @@ begin
         select l.key from log l where l.is_before and l.event_type = 'TimerFired'
     ), after as materialized (
         select u.key from unnest(v_after) as u (key)
+    ), calls as materialized (
+        select u.key from unnest(v_calls) as u (key)
     )
     select l.run_id, l.idx, l.event_type, l.key, l.details, l.at, l.commit_token
     from log l
@@ -380,7 +382,7 @@ begin
             then l.key in (select f.key from fired f) or not v_uncancelled
                 and not holdfast._surrounds_failure(l.key, v_calls)
         when l.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
-            then l.key <> all (v_calls)
+            then l.key not in (select c.key from calls c)
                 and (l.is_before or l.key not in (select w.key from withdrawn w))
         else l.is_before or holdfast._event_role(l.event_type) in ('command', 'command_end')
             or l.event_type in ('StepCompleted', 'SignalReceived', 'ValueRecorded',

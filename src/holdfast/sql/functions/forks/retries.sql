@@ -90,15 +90,21 @@ begin
         or v_cancelled_at + 1 >= nullif((v_said ->> 'seen')::int, 0), false);
     if p_failed_steps then
         v_calls := array(
-            select e.key from holdfast.events e
-            where e.run_id = p_run_id and e.idx < p_until
-                and (v_uncancelled or e.idx > coalesce(v_cancelled_at, -1))
+            (select e.key
+            from (
+                select e.key, e.idx, e.event_type, min(e.idx) filter (where e.event_type in (
+                    'ActivityCancelRequested', 'ChildCancelRequested')) over (partition by e.key)
+                    as withdrawn_at
+                from holdfast.events e
+                where e.run_id = p_run_id and e.idx < p_until and e.event_type in ('StepFailed',
+                    'ActivityFailed', 'ChildFailed', 'ActivityCancelRequested',
+                    'ChildCancelRequested')
+            ) as e
+            where (v_uncancelled or e.idx > coalesce(v_cancelled_at, -1))
                 and e.event_type in ('StepFailed', 'ActivityFailed', 'ChildFailed')
-                and not exists (
-                    select from holdfast.events w
-                    where w.run_id = p_run_id and w.key = e.key and w.idx < case
-                            when v_uncancelled then least(e.idx, v_cancelled_at) else e.idx end
-                        and w.event_type in ('ActivityCancelRequested', 'ChildCancelRequested'))
+                and (e.withdrawn_at < case when v_uncancelled then least(e.idx, v_cancelled_at)
+                    else e.idx end) is not true
+            order by e.idx)
             union all
             select c.key from holdfast._refused_calls(p_run_id, p_until) as c
             where v_uncancelled or c.idx > coalesce(v_cancelled_at, -1));
@@ -135,7 +141,8 @@ begin
     return p_after || array(
         select unnest(array[e.key, regexp_replace(e.key, E'(#\\d+)?$', E'.answer\\1')])
         from holdfast.events e
-        where e.run_id = p_run_id and e.event_type = 'StepCompleted' and e.key = any (p_calls));
+        where e.run_id = p_run_id and e.event_type = 'StepCompleted'
+            and (e.key in (select unnest(p_calls))) is true);
 end $$;
 
 -- Return the calls of entities that failed as answers tell, with the places of these. An answer is
