@@ -53,6 +53,8 @@ def test_a_key_alone_names_the_run_that_is_meant(cli: CommandLine, key: str, cod
     refused = cli("runs", "show", key, code=code).stderr
     assert f"(did you mean sample/double/{key}?)" in refused
     assert "did you mean" not in cli("runs", "show", f"{key}0", code=code).stderr
+    absent = cli("runs", "show", f"sample/double/{key}0", code=exits.NOT_FOUND).stderr
+    assert f"no run of sample/double was started with the key '{key}0'" in absent
 
 
 def test_list_continues_at_a_cursor(cli: CommandLine) -> None:

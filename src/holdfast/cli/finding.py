@@ -59,17 +59,18 @@ async def _find_by_key(client: Client, reference: str) -> RunRecord:
     meant = [(parts[0], "/".join(parts[1:]))]
     if len(parts) == 3:
         meant.insert(0, (f"{parts[0]}/{parts[1]}", parts[2]))
-    unknown: UnknownWorkflow | None = None
+    missing: list[tuple[str, str]] = []
+    unknown: list[UnknownWorkflow] = []
     for workflow, key in meant:
         try:
             return (await client.runs.get((workflow, key))).record
         except RunNotFound:
-            pass
+            missing.append((workflow, key))
         except UnknownWorkflow as error:
-            unknown = error
-    workflow, key = meant[-1]
-    if unknown is not None and len(meant) == 1:
-        raise unknown
+            unknown.append(error)
+    if not missing:
+        raise unknown[0]
+    workflow, key = missing[0]
     raise Refusal(f"no run of {workflow} was started with the key {key!r}", NOT_FOUND)
 
 
