@@ -116,10 +116,12 @@ class Entities(Group):
             while True:
                 outcome, run_id = await access.deliver(new, signal, run_id)
                 self._remember(first, run_id)
-                limit = asyncio.timeout(timeout)
+                limit, at_once = asyncio.timeout(timeout), outcome != "delivered"
                 try:
+                    look = replies.find_now(run_id, update_id, woken, entity) if at_once else None
+                    if look is not None and (told := await look) is not None:
+                        return told
                     async with limit:
-                        at_once = outcome != "delivered"
                         return await replies.find(
                             run_id, update_id, woken, at_once=at_once, entity=entity
                         )

@@ -94,7 +94,7 @@ async def _ask(
     """Send an update, and return its answer as JSON text.
 
     The time limit is one of the wait for the answer: who is told that there is none yet may rely
-    on it that the update was sent.
+    on it that the update was sent, and that its run was open.
     """
     replies = session.replies
     await replies.listen()
@@ -102,6 +102,8 @@ async def _ask(
     with replies.expect(update_id) as woken:
         outcome, run_id = await _submit(session, new, by_key=by_key)
         at_once = outcome != "delivered"
+        if at_once and (told := await replies.find_now(run_id, update_id, woken)) is not None:
+            return told
         limit = asyncio.timeout(timeout)
         try:
             async with limit:

@@ -112,6 +112,17 @@ class Replies:
                 return read_reply(run_id, found, entity)
             run_id, at_once = found, True
 
+    async def find_now(
+        self, run_id: UUID, update_id: str, woken: asyncio.Event, entity: str | None = None
+    ) -> str | None:
+        """Return the answer if there is one by now. Raises what `find` does.
+
+        For what was not delivered: no time limit may end the look that says why.
+        """
+        ask = partial(self._ask, run_id, update_id, of_entity=entity is not None)
+        found = await self._look(ask, woken)
+        return read_reply(run_id, found, entity) if isinstance(found, Event) else None
+
     async def _follow(
         self, run_id: UUID, ask: _Ask, woken: asyncio.Event, *, at_once: bool
     ) -> Event | UUID:

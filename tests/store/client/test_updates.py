@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -128,6 +128,18 @@ async def test_an_update_that_is_not_answered_in_time_may_be_awaited_again(
     asking = asyncio.create_task(client.update(task.run_id, "add", update_id="u-1"))
     await answer(client, finisher, store, task, "UpdateCompleted", result="late")
     assert await asking == "late"
+
+
+async def test_a_run_that_cannot_have_an_update_says_so_whatever_the_time_limit(
+    client: Client, finisher: Finisher
+) -> None:
+    """With none left, the answer was that the run had the update and had not answered it yet."""
+    with pytest.raises(RunNotFound):
+        await client.update(uuid4(), "add", timeout=0)
+    task = await begun(client, finisher)
+    await client.runs.terminate(task.run_id)
+    with pytest.raises(RunEnded):
+        await client.update(task.run_id, "add", timeout=0)
 
 
 async def test_a_run_has_the_update_that_is_not_answered_in_time(
