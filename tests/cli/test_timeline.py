@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from io import StringIO
+import sys
+from io import BytesIO, StringIO, TextIOWrapper
 from typing import Any
 from uuid import UUID
 
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from holdfast import App, Context
+from holdfast.cli.render.console import console
 from holdfast.cli.render.flows import steps_table
 from holdfast.cli.render.timeline import timeline
 from holdfast.insight.flow_progress import StepProgress
@@ -34,6 +36,17 @@ def error(message: str) -> JSON:
 def one(events: list[Event], ended_at: int | None = None) -> Span:
     (span,) = read_spans(events, ended_at)
     return span
+
+
+def test_what_failed_is_told_from_what_is_done_in_any_encoding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each sign was a question mark."""
+    stdout = TextIOWrapper(BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    console().print("✓ pack ━━ ✗ draw ┄ café")
+    stdout.flush()
+    assert stdout.buffer.getvalue() == b"+ pack == x draw - caf?\n"  # type: ignore[attr-defined]
 
 
 def test_a_step_spans_from_its_start_to_its_record() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import sys
 from collections.abc import Callable, Iterable
 from itertools import chain
@@ -20,18 +21,33 @@ if TYPE_CHECKING:
 
 
 _WIDTH = 120  # characters, if stdout is not a terminal
+_PLAIN = dict(zip("✓✗↻…·≤━┄◆", "+x~.-<=-*", strict=True))
+
+
+def _with_plain_signs(error: UnicodeError) -> tuple[str, int]:
+    """Replace what an encoding does not have, each character by one: columns stay in line."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(
+        _PLAIN.get(each, "?") for each in error.object[error.start : error.end]
+    ), error.end
+
+
+_PLAIN_SIGNS = "holdfast.plain-signs"
+codecs.register_error(_PLAIN_SIGNS, _with_plain_signs)
 
 
 def console() -> Console:
     """Return the console of stdout, 120 characters wide if stdout is not a terminal.
 
-    A character that the encoding of stdout does not have is written as `?`.
+    A sign that the encoding of stdout does not have is written as a plain one: what failed must
+    not look like what is done. Other characters are written as `?`.
     """
     from rich.console import Console
 
     reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
     if reconfigure is not None:
-        reconfigure(errors="replace")
+        reconfigure(errors=_PLAIN_SIGNS)
     width = None if sys.stdout.isatty() else _WIDTH
     return Console(width=width, highlight=False, emoji=False)
 
