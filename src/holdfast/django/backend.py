@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from inspect import iscoroutinefunction
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from django.conf import settings
 from django.core import checks
 from django.db import connections
 from django.utils import timezone
@@ -33,7 +35,7 @@ from holdfast.payloads.store import with_payloads
 from holdfast.sync.portal import finish
 from holdfast.types import ErrorInfo, Event, RunRecord
 from holdfast.values.ids import uuid7
-from holdfast.values.moments import maybe_datetime, to_datetime
+from holdfast.values.moments import maybe_datetime
 
 _PRIORITIES: Final = {100: 0, 50: 1, 0: 2, -50: 3, -100: 4}  # Django's, and those of runs
 _OPTIONS: Final = ("app", "attempts", "database", "schema")
@@ -180,10 +182,10 @@ def _result_of(run: RunRecord, log: Sequence[Event]) -> AnyResult:
     result = call.result(
         run.run_id,
         status,
-        enqueued_at=to_datetime(run.created_at),
-        started_at=maybe_datetime(run.started_at),
-        finished_at=maybe_datetime(run.completed_at),
-        last_attempted_at=maybe_datetime(began),
+        enqueued_at=_moment(run.created_at),
+        started_at=_moment(run.started_at),
+        finished_at=_moment(run.completed_at),
+        last_attempted_at=_moment(began),
         errors=[
             TaskError(exception_class_path=each.kind, traceback=each.format()) for each in errors
         ],
@@ -192,6 +194,12 @@ def _result_of(run: RunRecord, log: Sequence[Event]) -> AnyResult:
     if run.status == "completed":
         object.__setattr__(result, "_return_value", msgspec.json.decode(run.output or "null"))
     return result
+
+
+def _moment(at: int | None) -> datetime | None:
+    """Return a moment as Django has it: without a time zone if USE_TZ is off."""
+    moment = maybe_datetime(at)
+    return moment if moment is None or settings.USE_TZ else timezone.make_naive(moment)
 
 
 def _worker(run: RunRecord) -> str:

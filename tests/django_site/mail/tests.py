@@ -181,6 +181,11 @@ class Tasks(TransactionTestCase):
         with SyncClient(database_url("default")) as client:
             assert client.runs.get(result.id).due_at == naive
 
+    def test_moments_have_no_time_zone_if_the_site_has_none(self):
+        with self.settings(USE_TZ=False):
+            result = run(send.enqueue("a"))
+            assert result.enqueued_at <= result.started_at <= result.finished_at <= timezone.now()
+
     def test_urgent_tasks_come_first(self):
         for priority in (100, 50, 0, -50, -100):
             send.using(priority=priority).enqueue("a")
