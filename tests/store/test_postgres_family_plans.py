@@ -196,3 +196,24 @@ async def test_the_plan_of_a_retry_reads_a_log_no_more_often_for_more_failures(
     await meter.commit(TurnCommit(task.run_id, task.lease_no, 1, [*steps, failed], finish))
     reading = await meter.read("retry_plan", run_id, True)
     assert (reading.rows, reading.entries // 1000 < 20) == (0, True)
+
+
+async def test_the_plan_of_a_retry_finds_the_calls_of_many_answers_at_once(scene: Scene) -> None:
+    meter = Meter(await scene.session())
+    [run_id] = await meter.start(1)
+    await scene.watcher.connection.execute(
+        """
+        insert into holdfast.events (run_id, idx, event_type, key, details, at)
+        select $1, n * 2 + i, t, case i when 1 then 'add#' || n
+                else 'failed/' || $1::uuid || '/add#' || n end,
+            '{"signal_name":"update-reply"}', holdfast.now()
+        from generate_series(0, 499) as n
+        cross join unnest('{StepCompleted,SignalReceived}'::text[]) with ordinality as t (t, i)
+        """,
+        run_id,
+    )
+    await meter.session.call("terminate_runs", [run_id])
+    plan = await meter.session.call("retry_plan", run_id, True)
+    assert [row["fate"] for row in plan] == ["failed"] * 500
+    reading = await meter.read("retry_plan", run_id, True)
+    assert (reading.rows, reading.entries // 1000 < 20) == (0, True)

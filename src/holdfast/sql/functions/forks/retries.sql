@@ -152,21 +152,35 @@ end $$;
 create or replace function holdfast._refused_calls(p_run_id uuid, p_until int)
 returns table (key text, idx int)
 language plpgsql stable
+set enable_nestloop = off
 as $$
 #variable_conflict use_column
 begin
     return query
-    select s.key, e.idx
-    from holdfast.events e
+    with copies as materialized (  -- the log, from one copy to the next: who made the calls there
+        select f.idx as since, lead(f.idx, 1, 2147483647) over w as until,
+            coalesce(lead(f.run_id) over w, p_run_id::text) as run_id,
+            holdfast._began(p_run_id, f.idx + 1)::text as began
+        from (
+            select -1 as idx, null::text as run_id
+            union all
+            select e.idx, e.details ->> 'run_id' from holdfast.events e
+            where e.run_id = p_run_id and e.event_type = 'WorkflowForked'
+        ) as f
+        window w as (order by f.idx)
+    ), answers as materialized (
+        select holdfast._answered_call(e.key, e.details) as call, e.idx,
+            substr(e.key, 8, 36) as run_id, substring(e.key from E'^.{43}@(\\d+)/') as began
+        from holdfast.events e
+        where e.run_id = p_run_id and e.idx < p_until and e.event_type = 'SignalReceived'
+            and e.key like 'failed/%'
+    )
+    select s.key, a.idx
+    from answers a
     join holdfast.events s on s.run_id = p_run_id and s.event_type = 'StepCompleted'
-        and s.key = holdfast._answered_call(e.key, e.details)
-    where e.run_id = p_run_id and e.idx < p_until and e.event_type = 'SignalReceived'
-        and e.key like 'failed/%' and substr(e.key, 8, 36) = coalesce((
-            select f.details ->> 'run_id' from holdfast.events f
-            where f.run_id = p_run_id and f.idx > s.idx and f.event_type = 'WorkflowForked'
-            order by f.idx limit 1), p_run_id::text)
-        and (substring(e.key from E'^.{43}@(\\d+)/')
-            = holdfast._began(p_run_id, s.idx)::text) is not false;
+        and s.key = a.call
+    join copies c on c.run_id = a.run_id and s.idx > c.since and s.idx < c.until
+    where (a.began = c.began) is not false;
 end $$;
 
 -- Return the key of the call of an entity that a signal answers, null for any other signal. Called
