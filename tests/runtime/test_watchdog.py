@@ -17,7 +17,7 @@ from holdfast.client import Client
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Committed, Notice, Release, TurnCommit
 from holdfast.worker import Worker, WorkerOptions
-from holdfast.worker.giving_back import GivenUp
+from holdfast.worker.giving_back import GivenUp, MessageEnds
 from holdfast.worker.watchdog import Process, ThreadClock, Watchdog
 
 app = App("watched", blocking_limit="300ms")
@@ -224,6 +224,9 @@ class HoldsNothing:
         return []
 
     give_up_idle = give_up
+
+    def give_up_messages(self) -> MessageEnds:
+        return MessageEnds()
 
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> None:
         return None

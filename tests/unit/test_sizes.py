@@ -47,7 +47,6 @@ EXCEPTIONS: Final[dict[tuple[str, str], str]] = {
     ("constructor", "store/postgres/store.py PostgresStore.__init__"): OPTIONS,
     ("constructor", "worker/heartbeat.py HeartbeatService.__init__"): PARTS,
     ("constructor", "worker/runs.py Runs.__init__"): PARTS,
-    ("constructor", "worker/watchdog.py Watchdog.__init__"): PARTS,
     ("constructor", "worker/worker.py Worker.__init__"): OPTIONS,
     ("module", "client/client.py"): GROUP,
     ("module", "client/runs.py"): GROUP,

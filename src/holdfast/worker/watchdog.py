@@ -56,6 +56,10 @@ class Holder(Protocol):
         """Give up everything that is held now; return the leases to release."""
         ...
 
+    def give_up_messages(self) -> MessageEnds:
+        """Give up the messages that consumers have; return how they end."""
+        ...
+
     def give_up_idle(self) -> list[GivenUp]:
         """Give up the runs that have no step under way; return their leases to release."""
         ...
@@ -127,17 +131,14 @@ class Watchdog:
         executing: Callable[[], bool],
         is_left: Callable[[], bool],
         grace_seconds: float,
-        give_up_messages: Callable[[], MessageEnds] = MessageEnds,
     ) -> None:
         """`executing` returns True while a step, an activity or a consumer runs.
 
         `is_left` returns True if all tasks of the loop were cancelled, and no stop is under way.
-        `give_up_messages` stops acting for the messages that consumers have.
         """
         self._worker_id, self._open_store, self._holder = worker_id, open_store, holder
         self._end_heartbeat, self._executing, self._is_left = end_heartbeat, executing, is_left
         self._process, self._grace_seconds = process, grace_seconds
-        self._give_up_messages = give_up_messages
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._watched = 0
@@ -298,7 +299,7 @@ class Watchdog:
         )
         self._end_heartbeat()  # also if the database cannot be reached now
         try:
-            self._give_back(self._holder.give_up(), self._give_up_messages())
+            self._give_back(self._holder.give_up(), self._holder.give_up_messages())
         finally:
             while self._process.can_end and not self._loop.is_closed():
                 if self._stop.wait(_TICK_SECONDS):
@@ -313,7 +314,7 @@ class Watchdog:
             self._worker_id,
             why,
         )
-        self._give_back(self._holder.give_up(), self._give_up_messages())
+        self._give_back(self._holder.give_up(), self._holder.give_up_messages())
         self._process.end()
 
     def _give_back(self, given_up: Sequence[GivenUp], ends: MessageEnds | None = None) -> None:

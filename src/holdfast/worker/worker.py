@@ -150,12 +150,12 @@ class Worker:
         recorder = (store, info.worker_id, clock, notify, claimer.room.lending)
         self._committer = Committer(*recorder, observing, claimer.suspects, claimer.committed)
         self._reporter = Reporter(*recorder)
-        self._steps = self._step_tasks(app)
-        runs = self._runs(app)
-        self._workload = Workload(runs, self._activities(app), self._steps, self._late_flows(app))
-        self._run_logs = self._make_run_logs(runs) if options.run_logs else None
+        self._steps, runs = self._step_tasks(app), self._runs(app)
         given, beats = (app, store, info, options, clock), heartbeat_store is not None
         self._consumers = Consumers(*given, self._launcher, notify, has_heartbeat=beats)
+        tasks = (runs, self._activities(app), self._steps, self._late_flows(app))
+        self._workload = Workload(*tasks, self._consumers)
+        self._run_logs = self._make_run_logs(runs) if options.run_logs else None
         self._heartbeat: HeartbeatService | None = None
         self._watchdog: Watchdog | None = None
         if heartbeat_store is not None:
@@ -313,7 +313,6 @@ class Worker:
             executing=lambda: self.executing,
             is_left=self._is_left,
             grace_seconds=self.options.grace_seconds,
-            give_up_messages=self._consumers.give_up,
         )
 
     def _is_left(self) -> bool:

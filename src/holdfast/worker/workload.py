@@ -1,4 +1,4 @@
-"""All that a worker holds: runs, activities and steps of flows, treated as one."""
+"""All that a worker holds: runs, activities, steps of flows and messages, treated as one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from uuid import UUID
 
 from holdfast.types import ClaimedTask, Lease, Release
 from holdfast.worker.activities import Activities
-from holdfast.worker.giving_back import GivenUp
+from holdfast.worker.consumers import Consumers
+from holdfast.worker.giving_back import GivenUp, MessageEnds
 from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.runs import Runs
 from holdfast.worker.step_tasks import StepTasks
@@ -18,10 +19,15 @@ class Workload:
     """Answer for all that the worker holds, to the heartbeat, the watchdog and a drain."""
 
     def __init__(
-        self, runs: Runs, activities: Activities, steps: StepTasks, late_flows: LateFlows
+        self,
+        runs: Runs,
+        activities: Activities,
+        steps: StepTasks,
+        late_flows: LateFlows,
+        consumers: Consumers,
     ) -> None:
         self._runs, self._activities, self._steps = runs, activities, steps
-        self._late_flows = late_flows
+        self._late_flows, self._consumers = late_flows, consumers
         if late_flows.handlers:
             runs.takes_flow = late_flows.take
         self.interrupted = 0  # attempts and turns that the drain has stopped
@@ -106,6 +112,10 @@ class Workload:
             for lease in self._activities.leases() + self._steps.leases()
         ]
         return self._runs.give_up(only_idle=False) + others
+
+    def give_up_messages(self) -> MessageEnds:
+        """Give up the messages that consumers have; return how they end. Safe from any thread."""
+        return self._consumers.give_up()
 
     def give_up_idle(self) -> list[GivenUp]:
         """Give up the runs that have no step under way; return their leases, as `give_up` does."""
