@@ -75,6 +75,7 @@ declare
         else holdfast._moment(p_leased_since) end;
     v_horizon timestamptz := case when p_until is not null then v_until
         else coalesce(v_now + p_within_seconds * interval '1 second', 'infinity') end;
+    v_spared text[];
     v_is_due boolean;
     v_next timestamptz;
     v_is_known boolean;  -- true if v_next is right after this claim, too
@@ -96,7 +97,9 @@ begin
         select l.due_at is not null, l.next_at, l.is_whole into v_is_due, v_next, v_is_known
         from holdfast._look(v_rivals, p_queues, p_handlers, least(v_since, v_ahead - v_sticky),
             v_ahead, v_sticky, v_horizon) as l;
-        if not holdfast._has_expired(p_queues, p_handlers, v_leased, least(v_now, v_until)) then
+        if holdfast._has_expired(p_queues, p_handlers, v_leased, least(v_now, v_until)) then
+            v_spared := holdfast._spared(p_worker, v_now, p_lease_seconds);
+        else
             v_leased := null;
         end if;
     end if;
@@ -104,7 +107,7 @@ begin
         select d.run_ids, d.keys, d.newest, d.expired, d.suspects,
             v_is_known and not d.missed and v_since <= v_ahead - v_sticky
         into v_run_ids, v_keys, v_newest, v_expired, v_suspects, v_is_known
-        from holdfast._lock_due(p_worker, v_rivals, p_queues, p_handlers, p_limit, p_lease_seconds,
+        from holdfast._lock_due(p_worker, v_rivals, v_spared, p_queues, p_handlers, p_limit,
             least(v_now, v_until), v_until, v_ahead - v_sticky, v_since, v_leased) as d;
     end if;
     if pages is not null then
@@ -224,23 +227,18 @@ $$;
 -- suspects. Expired leases are searched for from p_leased on, null for not at all. `newest` is the
 -- latest visible_at of the tasks; `expired` is true if one of them had an expired lease; `missed`
 -- if there was a second try.
+-- Its parameters stay: a claim that is under way while functions are replaced calls this one.
 -- Locks: task rows, skipping locked ones. Called by claim_tasks.
 create or replace function holdfast._lock_due(
-    p_worker text, p_rivals text[], p_queues text[], p_handlers text[], p_limit int,
-    p_lease_seconds float8, p_now timestamptz, p_ahead_until timestamptz,
-    p_rivals_until timestamptz, p_since timestamptz, p_leased timestamptz, out run_ids uuid[],
-    out keys text[], out newest timestamptz, out expired boolean, out suspects boolean,
-    out missed boolean
+    p_worker text, p_rivals text[], p_spared text[], p_queues text[], p_handlers text[],
+    p_limit int, p_now timestamptz, p_ahead_until timestamptz, p_rivals_until timestamptz,
+    p_since timestamptz, p_leased timestamptz, out run_ids uuid[], out keys text[],
+    out newest timestamptz, out expired boolean, out suspects boolean, out missed boolean
 )
 language plpgsql
 set enable_bitmapscan = off
 as $$
-declare
-    v_spared text[];
 begin
-    if p_leased is not null then
-        v_spared := holdfast._spared(p_worker, p_now, p_lease_seconds);
-    end if;
     with candidates as materialized (
         select t.run_id, t.key, t.priority, t.visible_at, false as suspect, false as waits
         from holdfast._free_ranges(p_queues, p_handlers, p_since, p_ahead_until) as l
@@ -255,7 +253,7 @@ begin
         ) as t
         union all
         select * from holdfast._expired(
-            p_worker, p_queues, p_handlers, p_limit, p_now, p_leased, v_spared)
+            p_worker, p_queues, p_handlers, p_limit, p_now, p_leased, p_spared)
         where p_leased is not null
     ), due as materialized (
         select c.run_id, c.key, c.priority, c.visible_at
@@ -300,7 +298,7 @@ begin
             where t.queue = l.queue and t.handler = l.handler and t.priority = l.priority
                 and t.worker is not null and not t.paused
                 and t.visible_at > p_leased and t.visible_at <= p_now
-                and t.worker <> all (v_spared)
+                and t.worker <> all (p_spared)
                 and t.attempts >= 3
                 and (t.key = '' or holdfast._lost_before(t.run_id, t.key, 2))
             order by t.visible_at limit 1

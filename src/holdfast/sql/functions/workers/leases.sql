@@ -256,7 +256,7 @@ as $$
 $$;
 
 -- Return the workers whose expired leases are left to them (see claim_tasks), for a worker that
--- claims with leases of so many seconds. Locks nothing. Called by _lock_due.
+-- claims with leases of so many seconds. Locks nothing. Called by claim_tasks.
 create or replace function holdfast._spared(
     p_worker text, p_now timestamptz, p_lease_seconds float8
 ) returns text[]
