@@ -9,11 +9,13 @@ from typing import TypedDict, cast, get_args
 
 from holdfast.client.naming import Names, RunRef, WorkflowRef
 from holdfast.codec import encode
+from holdfast.definitions.options import whole_number
 from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError
 from holdfast.types import AttributeValue, EndStatus, RunFilter, State
 from holdfast.values.attributes import check_attributes
-from holdfast.values.names import check_build
+from holdfast.values.names import check_build, check_queue_name
+from holdfast.values.texts import check_id, check_tags
 
 STATES = ("queued", "running", "waiting", "stuck", "paused", *get_args(EndStatus))
 MAX_LIMIT = 1_000
@@ -71,19 +73,19 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
     if wrong:
         raise ConfigurationError(f"unknown state {wrong[0]!r}: there are {', '.join(STATES)}")
     limit = filters.get("limit", 50)
-    if not 1 <= limit <= MAX_LIMIT:
+    if whole_number(limit, "filter", "limit", 0) not in range(1, MAX_LIMIT + 1):
         raise ConfigurationError(f"a page has 1 to {MAX_LIMIT:,} runs, not {limit}")
     since, until = filters.get("since"), filters.get("until")
     parent, contains = filters.get("parent"), filters.get("input_contains")
-    build = filters.get("build")
+    build, key = filters.get("build"), filters.get("key")
     return RunFilter(
         states=cast("tuple[State, ...]", states),
         names=await naming.matching(_workflows(filters.get("names"))),
-        queues=_several(filters.get("queues")),
-        tags=_several(filters.get("tags")),
+        queues=tuple(map(check_queue_name, _several(filters.get("queues")))),
+        tags=check_tags(_several(filters.get("tags"))),
         attributes=check_attributes(filters.get("where")),
         build=None if build is None else check_build(build),
-        key=filters.get("key"),
+        key=None if key is None else check_id("key", key),
         since=None if since is None else moment(since),
         until=None if until is None else moment(until),
         parent_run_id=None if parent is None else await naming.run(parent),

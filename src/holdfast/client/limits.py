@@ -19,6 +19,7 @@ from holdfast.store.shared_calls import persist
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, Notice
 from holdfast.values.key_paths import shown_path
 from holdfast.values.names import check_queue_name, check_reference, full_name, split_name
+from holdfast.values.texts import check_text
 
 
 class Limits(Group):
@@ -81,7 +82,9 @@ class Limits(Group):
         if scope == "activity" and key:
             key = (await self._known_paths(name)).get(key, key)
         remove = self._session.store.remove_limit
-        removed = await persist(partial(remove, scope, name, kind, key or ""))
+        removed = await persist(
+            partial(remove, scope, name, kind, "" if key is None else check_text("key", key))
+        )
         await self._wake(queue)
         return removed
 

@@ -29,7 +29,7 @@ from holdfast.types import (
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import to_datetime
 from holdfast.values.names import check_queue_name
-from holdfast.values.texts import check_headers, check_id
+from holdfast.values.texts import check_headers, check_id, check_text
 
 _PURGED_AT_ONCE: Final = 10_000
 _MOVED_AT_ONCE: Final = 1000
@@ -121,11 +121,11 @@ def encode_receive(
     """Check and encode a receive. Raises InvalidName, ConfigurationError and PayloadError."""
     return Receive(
         queue=check_queue_name(queue),
-        limit=limit,
+        limit=whole_number(limit, f"a receive from {queue}", "limit", 0),
         visibility_seconds=None if visibility is None else seconds(visibility),
-        consumer=consumer,
+        consumer=None if consumer is None else check_text("consumer", consumer),
         contains=None if contains is None else encode(contains),
-        per_group=per_group,
+        per_group=whole_number(per_group, f"a receive from {queue}", "per_group", 0),
     )
 
 
@@ -154,7 +154,7 @@ def changes_of(
     if max_receives is not None:
         changes["max_receives"] = whole_number(max_receives, of, "max_receives", 0) or None
     if max_receives == 0 or dead_letters is not None:
-        changes["dead_letters"] = dead_letters
+        changes["dead_letters"] = dead_letters and check_queue_name(dead_letters)
     if deduplication is not None:
         changes["dedup_seconds"] = option_seconds(deduplication, of, "deduplication")
     if keep is not None:

@@ -317,7 +317,8 @@ class Queues(Group):
         print(counted.due, counted.in_flight, counted.dead)
         ```
         """
-        return await self._session.store.queue_metrics(queue)
+        name = None if queue is None else check_queue_name(queue)
+        return await self._session.store.queue_metrics(name)
 
     async def messages(self, queue: str, limit: int = 100) -> builtins.list[ListedMessage]:
         """Return messages without receiving them: first what waits, in the order of receives.

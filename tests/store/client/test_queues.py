@@ -248,6 +248,17 @@ async def test_what_cannot_be_the_id_of_a_message_is_refused(client: Client, wro
     assert len(await client.queues.messages("parcels")) == 1
 
 
+@pytest.mark.parametrize("wrong", ["1", 1.5, True, None, -1, 2**31, float("inf")])
+async def test_a_number_of_messages_that_cannot_be_is_refused(client: Client, wrong: Any) -> None:
+    await client.queues.create("parcels")
+    await client.queues.send("parcels", 1)
+    for receive in (client.queues.receive, client.queues.pop):
+        for name in ("limit", "per_group"):
+            with pytest.raises(ConfigurationError, match=f"parcels: {name}: a whole number"):
+                await receive("parcels", **{name: wrong})
+    assert len(await client.queues.messages("parcels")) == 1
+
+
 async def test_a_redrive_ends_while_what_it_moves_fails_again(
     client: Client, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
