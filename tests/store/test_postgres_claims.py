@@ -134,7 +134,7 @@ def drawn(source: random.Random, count: int = 14) -> tuple[list[Task], Claim]:
 
 
 async def claimed(
-    session: Session, tasks: list[Task], claim: Claim
+    session: Session, tasks: list[Task], claim: Claim, until: int | None = None
 ) -> tuple[list[UUID], float | None]:
     """Write the tasks, claim, and return the runs in order and when to ask again."""
     for task in tasks:
@@ -161,6 +161,7 @@ async def claimed(
         claim.sticky / 1_000,
         5,
         None if claim.since is None else NOW_MICROS + claim.since * MS,
+        None if until is None else NOW_MICROS + until * MS,
     )
     again = whole["next_due_at"]
     return [row["run_id"] for row in found], None if again is None else (again - NOW_MICROS) / MS
@@ -247,3 +248,16 @@ async def test_the_pages_of_a_search_are_those_of_relations_that_exist(session: 
     assert len(names) == 4
     for name in names:
         assert await session.connection.fetchval("select to_regclass($1)", name), name
+
+
+@pytest.mark.parametrize("until", [None, -1, -3_600_000])
+async def test_a_search_of_a_part_of_the_past_takes_over_the_lease_of_a_silent_worker(
+    session: Session, until: int | None
+) -> None:
+    """Which workers are heard is asked for now, and not for the end of the part."""
+    task = Task(UUID(int=1), "a", "order@1", 2, -7_200_000, "silent", None, paused=False)
+    async with session.transaction():
+        await session.connection.execute(f"set local holdfast.fake_now = '{NOW.isoformat()}'")
+        await session.connection.execute(WORKERS, NOW)
+        claim = Claim(("a",), ("order@1",), 5, 0, 250, None)
+        assert (await claimed(session, [task], claim, until))[0] == [task.run_id]
