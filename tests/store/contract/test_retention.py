@@ -60,6 +60,18 @@ async def test_a_run_is_deleted_when_its_retention_is_over(
     assert (await store.sweep_runs(after=swept.after)).deleted == 0
 
 
+@pytest.mark.parametrize("output", ['{"run_id":"4711"}', '{"run_id":null}', '"run_id"', "[1]"])
+async def test_a_run_is_deleted_whatever_its_output_names(
+    store: Store, clock: Clock, ann: ManualWorker, output: str
+) -> None:
+    """The output of a run that continued has a `run_id`, and so may any other."""
+    run_id = await start(store, retention_seconds=DAY)
+    await ann.commit(await ann.take(), then=Finish("completed", output=output))
+    await clock.advance(DAY)
+    assert (await store.sweep_runs()).deleted == 1
+    assert await left(store, run_id) == []
+
+
 async def test_open_runs_stay(store: Store, clock: Clock, ann: ManualWorker) -> None:
     """B8. Retention counts from the end, however long the run took."""
     long = await ended(store, ann, 2000)

@@ -81,10 +81,10 @@ declare
     v_after uuid;
 begin
     for v_run in
-        select r.run_id, r.next
+        select r.run_id, (r.output ->> 'run_id')::uuid as next  -- only of these: others may have any
         from unnest(p_run_ids) as u (run_id)
         cross join lateral (
-            select r.run_id, r.status, (r.output ->> 'run_id')::uuid as next from holdfast.runs r
+            select r.run_id, r.status, r.output from holdfast.runs r
             where r.run_id = u.run_id limit 1
         ) as r
         where r.status = v_continued
