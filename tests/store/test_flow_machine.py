@@ -123,7 +123,7 @@ class FlowsAgree(Agreement):
         """Pause a queue or a flow, or resume it."""
         self.do(lambda store: store.set_pause(*place, paused=paused))
 
-    @rule(number=pick, step=st.sampled_from([None, None, "s0", "s1", "s3"]), again=rarely)
+    @rule(number=pick, step=st.sampled_from([None, "", "", "s0", "s1", "s3"]), again=rarely)
     def retry(self, number: int, step: str | None, again: bool) -> None:
         """Retry a run, which may not have ended, or by an id that is taken."""
         ended = [run_id for run_id in self.ids if self.has_ended(run_id)]
@@ -133,7 +133,7 @@ class FlowsAgree(Agreement):
     @rule(
         number=pick,
         given=st.sampled_from([(), ("s0",), ("s1",), ("s1", "s3"), ("s2", "s4")]),
-        step=st.sampled_from([None, None, "s2"]),
+        step=st.sampled_from([None, "", "s2"]),
         keeps=st.booleans(),
     )
     def fork(self, number: int, given: Sequence[str], step: str | None, keeps: bool) -> None:
