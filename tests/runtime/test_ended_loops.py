@@ -18,7 +18,7 @@ import pytest
 from holdfast import App, Batch, Context, Retry
 from holdfast.client import Client, RunHandle
 from holdfast.store.memory import MemoryStore, wall_clock
-from holdfast.types import Heartbeat, Lease, WorkerInfo
+from holdfast.types import Heartbeat, Lease, Receive, Received, WorkerInfo
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.clock import EngineClock
@@ -227,6 +227,39 @@ async def test_a_message_whose_consumer_is_stopped_with_its_loop_comes_again(way
     await worker.start()
     try:
         await eventually(lambda: effects.attempts == 2)
+    finally:
+        await worker.stop(0)
+
+
+class LostReceive(OpenStore):
+    """The first receive that finds something has no answer before its loop ends."""
+
+    async def receive_messages(self, receive: Receive) -> Received:
+        received = await super().receive_messages(receive)
+        if received.deliveries and not effects.begun.is_set():
+            effects.begun.set()
+            await asyncio.Event().wait()
+        return received
+
+
+@ways
+async def test_a_message_that_is_received_while_its_loop_ends_comes_again(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No call has seen it: as a dead letter it would be lost."""
+    monkeypatch.setattr("holdfast.worker.consumer_loop._POLL_SECONDS", 0.2)
+
+    async def send(client: Client) -> None:
+        await client.queues.create("post", max_receives=1)
+        await client.queues.send("post", 1)
+
+    store = LostReceive()
+    await asyncio.to_thread(asyncio.run, way(store, send))
+    assert effects.attempts == 0
+    worker = Worker(app, store, OPTIONS, heartbeat_store=lambda: store)
+    await worker.start()
+    try:
+        await eventually(lambda: effects.attempts == 1)
     finally:
         await worker.stop(0)
 

@@ -57,9 +57,9 @@ class Mute(MemoryStore):
         await self._pass("release_tasks")
         return await super().release_tasks(worker_id, releases)
 
-    async def remove_worker(self, worker_id: str) -> None:
+    async def remove_worker(self, worker_id: str, *, with_messages: bool = False) -> None:
         await self._pass("remove_worker")
-        await super().remove_worker(worker_id)
+        await super().remove_worker(worker_id, with_messages=with_messages)
 
     async def forget_waits(self, topic: str) -> None:
         await self._pass("forget_waits")

@@ -336,6 +336,6 @@ class Watchdog:
                 if ends is not None:
                     await give_back_messages(store, ends)
                     self._end_heartbeat()  # one that is under way would sign on again
-                    await store.remove_worker(self._worker_id)
+                    await store.remove_worker(self._worker_id, with_messages=True)
             finally:
                 await store.close()

@@ -444,7 +444,9 @@ class Worker:
             await self._last_calls.make(unlisten)
         if self._statistics.waiting:
             await self._last_calls.make(lambda: self._beat([]))
-        await self._last_calls.make(lambda: self._store.remove_worker(self.worker_id))
+        remove = partial(self._store.remove_worker, self.worker_id)
+        ended = self._launcher.loop_end.has_begun()  # with all calls of the loop, a receive too
+        await self._last_calls.make(lambda: remove(with_messages=ended))
         await self._notifier.stop()
         if self._shard is not None:
             await self._around.stop()

@@ -540,6 +540,25 @@ async def test_what_a_queue_has_is_counted(mail: Mail, clock: Clock) -> None:
     assert counted.oldest_due_at == now - 5_000_000
 
 
+@pytest.mark.parametrize("fifo", [True, False])
+async def test_a_worker_that_signs_off_gives_back_what_it_has_in_flight(
+    mail: Mail, fifo: bool
+) -> None:
+    """If it asks for it: its receives do not count, and those of others stay in flight."""
+    await mail.create(max_receives=1, fifo=fifo)
+    for group in ("a", "a", "b"):
+        await mail.send(f'"{group}"', group=group if fifo else None)
+    await mail.take(1 if fifo else 2, consumer="ann", per_group=2)
+    await mail.take(1, consumer="bob")
+    await mail.store.remove_worker("ann")
+    assert await mail.take() == []
+    await mail.store.remove_worker("ann", with_messages=True)
+    await mail.store.remove_worker("ann", with_messages=True)
+    found = await mail.deliveries(10, per_group=2)
+    assert payloads(*found) == ['"a"', '"a"']
+    assert {message.attempts for each in found for message in each.messages} == {1}
+
+
 async def test_what_may_change_of_a_queue_is_updated(mail: Mail, clock: Clock) -> None:
     await mail.create(fifo=True)
     wanted = QueueSettings(name="mail", fifo=True, max_receives=1, visibility_seconds=5)

@@ -16,6 +16,7 @@ from holdfast.store.memory.database import Part
 from holdfast.store.memory.ends import end_from_outside
 from holdfast.store.memory.flows.inputs import known_key, task_input
 from holdfast.store.memory.flows.losses import fail_lost, is_lost_for_good, lost_tasks
+from holdfast.store.memory.messages import give_back_all
 from holdfast.store.memory.rows import NEVER, TURN, TaskRow
 from holdfast.store.memory.tables import Tables, distinct
 from holdfast.store.memory.workers import rivals_of, spared_by
@@ -101,9 +102,11 @@ class MemoryClaims(Part):
                 notices.append(Notice(WORK_TOPIC, task.queue))
             return distinct(notices)
 
-    async def remove_worker(self, worker_id: str) -> None:
-        async with self._transaction() as (tables, _):
+    async def remove_worker(self, worker_id: str, *, with_messages: bool = False) -> None:
+        async with self._transaction() as (tables, now):
             tables.workers.pop(worker_id, None)
+            if with_messages:
+                give_back_all(tables.queues, worker_id, now)
 
 
 class Claim(msgspec.Struct, frozen=True):

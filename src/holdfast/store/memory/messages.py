@@ -347,6 +347,14 @@ def give_back(queues: QueueTable, given: MessageReturn, now: int, freed: list[Qu
     return bool(places)
 
 
+def give_back_all(queues: QueueTable, consumer: str, now: int) -> None:
+    """Give back all that a consumer has in flight; its receives do not count."""
+    for row in queues.rows.values():
+        for delivery_id in [id for id, each in row.deliveries.items() if each.consumer == consumer]:
+            receipt = Receipt(row.queue_id, delivery_id)
+            give_back(queues, MessageReturn(receipt, counted=False), now, [])
+
+
 def _return_expired(queues: QueueTable, rows: Iterable[QueueRow], now: int, limit: int) -> int:
     late = sorted(
         (delivery.visible_at, row.queue_id, delivery_id)

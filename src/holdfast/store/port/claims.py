@@ -51,6 +51,9 @@ class ClaimStore(Protocol):
         ...
 
     @readable
-    async def remove_worker(self, worker_id: str) -> None:
-        """Sign off a worker that has released its tasks."""
+    async def remove_worker(self, worker_id: str, *, with_messages: bool = False) -> None:
+        """Sign off a worker that has released its tasks.
+
+        `with_messages`: what it has in flight of message queues is given back uncounted.
+        """
         ...

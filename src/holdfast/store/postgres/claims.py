@@ -125,9 +125,9 @@ class PostgresClaims(Part):
         )
         return [Notice(WORK_TOPIC, row[0]) for row in queues]
 
-    async def remove_worker(self, worker_id: str) -> None:
+    async def remove_worker(self, worker_id: str, *, with_messages: bool = False) -> None:
         self._watermarks.pop(worker_id, None)
-        await self._database.row("remove_worker", worker_id)
+        await self._database.row("remove_worker", worker_id, with_messages)
 
 
 def claimed_task(row: asyncpg.Record) -> ClaimedTask:

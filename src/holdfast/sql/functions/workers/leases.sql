@@ -378,10 +378,3 @@ begin
     )
     select array_agg(distinct f.queue) into queues from freed f;
 end $$;
-
--- Delete a worker that stops and has released its tasks. Called by workers that stop.
-create or replace function holdfast.remove_worker(p_worker text) returns void
-language sql
-as $$
-    delete from holdfast.workers w where w.worker_id = p_worker
-$$;
