@@ -81,7 +81,7 @@ declare
     v_after uuid;
 begin
     for v_run in
-        select r.run_id, (r.output ->> 'run_id')::uuid as next  -- only of these: others may have any
+        select r.run_id, (r.output ->> 'run_id')::uuid as next  -- others may have any
         from unnest(p_run_ids) as u (run_id)
         cross join lateral (
             select r.run_id, r.status, r.output from holdfast.runs r
