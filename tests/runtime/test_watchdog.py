@@ -291,7 +291,7 @@ def test_no_heartbeat_signs_a_worker_on_again_that_was_signed_off() -> None:
             happened.append("end of the process")
 
     class Recording(MemoryStore):
-        async def remove_worker(self, worker_id: str) -> None:
+        async def remove_worker(self, worker_id: str, *, with_messages: bool = False) -> None:
             happened.append("signed off")
 
     def end_heartbeat() -> None:
