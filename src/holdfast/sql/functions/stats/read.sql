@@ -3,16 +3,17 @@
 -- Return what was counted from a moment on in parts of so many seconds, by workflow, the newest
 -- part first: `minute` is where a part begins, `merged` how many rows are added up in it. Parts are
 -- counted from the moment. The newest p_limit rows are added up: if `merged` makes p_limit
--- together, the oldest are missing. p_names null: of all workflows. Refuses a far moment (22023).
+-- together, the oldest are missing. p_names null: of all workflows. `seconds` is for clients of
+-- 0.1.0, which look for it: the time of the longest of these rows. Refuses a far moment (22023).
 -- Locks nothing. Called by clients.
 create or replace function holdfast.read_stats(
     p_since bigint, p_names text[], p_limit int, p_part_seconds int default 60
-) returns table (minute bigint, name text, counts bigint[], merged bigint)
+) returns table (minute bigint, seconds int, name text, counts bigint[], merged bigint)
 language sql stable
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
-    select p_since + p.part * p_part_seconds * 1000000::bigint, p.name, array[
+    select p_since + p.part * p_part_seconds * 1000000::bigint, max(p.seconds), p.name, array[
             sum(p.counts[1]), sum(p.counts[2]), sum(p.counts[3]), sum(p.counts[4]),
             sum(p.counts[5]), sum(p.counts[6]), sum(p.counts[7]), sum(p.counts[8]),
             sum(p.counts[9]), sum(p.counts[10]), sum(p.counts[11]), sum(p.counts[12]),
@@ -23,7 +24,7 @@ as $$
         ]::bigint[], count(*)
     from (
         select (holdfast._micros(s.minute) - p_since) / (p_part_seconds * 1000000::bigint) as part,
-            s.name, s.counts
+            s.seconds, s.name, s.counts
         from holdfast.stats s
         where s.minute >= holdfast._moment(holdfast._check_moment('the moment', p_since))
             and (p_names is null or s.name = any (p_names))
