@@ -166,6 +166,7 @@ class Worker:
         self._listening: list[Callable[[], Awaitable[None]]] = []
         self._unlisten = self._listening  # of a worker that stops
         self._stopping: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()  # held by a start: what comes meanwhile waits for its end
 
     def _make_resources(self, app: App) -> Resources:
         """Return what steps are given: through it they reach what is in any shard."""
@@ -336,11 +337,19 @@ class Worker:
         """Open the store and the app's lifespans, sign on, and claim from now on. Idempotent.
 
         Raises ConfigurationError if a lifespan cannot be opened, if the database has another app of
-        the same name from another origin, or if a flow has another shape than the database has
-        for its version.
+        the same name from another origin, if a flow has another shape than the database has for its
+        version, or if the worker was stopped: make another one.
         """
-        if self._listening:
-            return
+        async with self._starting:
+            if self._stopping is not None:
+                raise ConfigurationError(
+                    f"worker {self.worker_id} was stopped, and does not start again: make another "
+                    "Worker"
+                )
+            if not self._listening:
+                await self._start()
+
+    async def _start(self) -> None:
         await self._store.open()
         if self._shard is not None:
             await self._shard.store.open()
@@ -401,8 +410,11 @@ class Worker:
         Then the lifespans are closed. `end_grace` ends the grace period of a drain under way, and
         so does a cancellation, which is raised when all is done. Idempotent; after a stop that was
         cut off, because all tasks of the loop were cancelled, it does what that one has not done.
+        A start that is under way ends first.
         """
         grace_seconds = self.options.grace_seconds if grace is None else seconds(grace)
+        async with self._starting:
+            pass
         if self._listening:
             self.expect_stop(grace_seconds)
             self._unlisten, self._listening = self._listening, []
