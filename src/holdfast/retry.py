@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias, cast
+from typing import ClassVar, Literal, TypeAlias, TypeVar, cast
 
 import msgspec
 
 from holdfast.errors import ConfigurationError
 from holdfast.values.durations import Duration, seconds
 
+Answer = TypeVar("Answer")
 Growth: TypeAlias = Literal["exp", "fixed", "linear"]
 
 
@@ -74,15 +75,14 @@ class Retry:
 
         For an async `should_retry`, return an awaitable of that.
         """
-        # Code that raises another BaseException is rare; its functions are asked about it as well.
-        return self.should_retry is None or self.should_retry(cast("Exception", error))
+        return self.should_retry is None or _ask(self.should_retry, error)
 
     def asked_seconds(self, error: BaseException) -> float | None:
         """Return the pause that the error asks for in seconds, None for the policy's own.
 
         Raises ConfigurationError if `delay` returns something that is not a length of time.
         """
-        asked = None if self.delay is None else self.delay(cast("Exception", error))
+        asked = None if self.delay is None else _ask(self.delay, error)
         return None if asked is None else seconds(asked)
 
     def delay_seconds(self, attempt: int, random: Callable[[], float]) -> float:
@@ -99,6 +99,15 @@ class Retry:
             return self.factor ** (attempt - 1)
         except OverflowError:
             return math.inf
+
+
+def _ask(function: Callable[[Exception], Answer], error: BaseException) -> Answer:
+    """Call a function of a policy; if it exits, as a command line does, it has failed."""
+    try:
+        # Code that raises another BaseException is rare; its functions are asked about it as well.
+        return function(cast("Exception", error))
+    except (SystemExit, KeyboardInterrupt) as exits:
+        raise RuntimeError(f"it raised {exits!r}") from exits
 
 
 Retry.NEVER = Retry(attempts=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 
 import pytest
@@ -19,6 +20,8 @@ async def may_help(error: BaseException) -> bool:
     await asyncio.sleep(0)
     if isinstance(error, KeyError):
         raise error
+    if isinstance(error, LookupError):
+        sys.exit("a command line inside")
     return not isinstance(error, ValueError)
 
 
@@ -36,7 +39,7 @@ POLICY = Retry(attempts=3, base="1s", should_retry=may_help)
 def fail(what: str) -> None:
     """Count a try, and fail as `what` says."""
     tries[what] += 1
-    kinds = {"refused": ValueError, "broken": KeyError}
+    kinds = {"refused": ValueError, "broken": KeyError, "exits": LookupError}
     raise kinds.get(what, RuntimeError)(what)
 
 
@@ -79,6 +82,7 @@ async def calls(ctx: Context, call: tuple[str, str]) -> str:
     [
         *((kind, "refused", 1) for kind in CALLS),
         ("step", "broken", 1),
+        *((kind, "exits", 1) for kind in CALLS),
         ("in_thread", "transient", 3),
         ("activity", "transient", 3),
         ("step", "late", 3),

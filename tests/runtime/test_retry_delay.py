@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -22,7 +23,10 @@ class Throttled(Exception):
 
 
 def asked(error: BaseException) -> object:
-    return getattr(error, "retry_after", None)
+    after = getattr(error, "retry_after", None)
+    if after == "exit":
+        sys.exit("a command line inside")
+    return after
 
 
 policy = Retry(attempts=2, base="1s", jitter=0, delay=asked)  # type: ignore[arg-type]
@@ -51,7 +55,8 @@ async def crawl(ctx: Context, remote: bool) -> str:
 
 @pytest.mark.parametrize("remote", [False, True], ids=["step", "activity"])
 @pytest.mark.parametrize(
-    ("after", "seconds"), [(7, 7.0), ("1h", 3600.0), (None, 1.0), ("soon", 1.0), (1e300, 1.0)]
+    ("after", "seconds"),
+    [(7, 7.0), ("1h", 3600.0), (None, 1.0), ("soon", 1.0), (1e300, 1.0), ("exit", 1.0)],
 )
 async def test_the_error_says_how_long_to_wait(remote: bool, after: object, seconds: float) -> None:
     """What it cannot mean is the policy's usual pause."""

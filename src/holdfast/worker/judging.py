@@ -32,7 +32,7 @@ async def decided(function: AnyRecorded, verdict: Awaitable[bool]) -> bool:
     try:
         async with asyncio.timeout(_LONGEST_SECONDS):
             return bool(await verdict)
-    except Exception:
+    except (Exception, SystemExit, KeyboardInterrupt):
         return _failed(function)
 
 
