@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast.definitions.app import App
-from holdfast.definitions.starts import PreparedStart, StartOptions, moment, prepare
+from holdfast.definitions.starts import PreparedStart, StartOptions, prepare
 from holdfast.errors import (
     ConfigurationError,
     InvalidInput,
@@ -19,6 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.runtime.code.context import Context
 from holdfast.values.ids import keyed_run_id
+from holdfast.values.moments import checked_micros
 
 app = App("shop")
 DAY = 86_400
@@ -161,4 +162,4 @@ def test_an_app_knows_its_workflows_by_name() -> None:
 
 def test_moments_are_exact() -> None:
     at = datetime(2026, 7, 1, 12, 0, 0, 123_457, timezone(timedelta(hours=2)))
-    assert moment(at) == 1_782_900_000_123_457
+    assert checked_micros(at) == 1_782_900_000_123_457

@@ -10,10 +10,10 @@ from typing import TypedDict, cast, get_args
 from holdfast.client.naming import Names, RunRef, WorkflowRef
 from holdfast.codec import encode
 from holdfast.definitions.options import whole_number
-from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError
 from holdfast.types import AttributeValue, EndStatus, RunFilter, State
 from holdfast.values.attributes import check_attributes
+from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_build, check_queue_name
 from holdfast.values.texts import check_id, check_tags
 
@@ -86,8 +86,8 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
         attributes=check_attributes(filters.get("where")),
         build=None if build is None else check_build(build),
         key=None if key is None else check_id("key", key),
-        since=None if since is None else moment(since),
-        until=None if until is None else moment(until),
+        since=None if since is None else checked_micros(since),
+        until=None if until is None else checked_micros(until),
         parent_run_id=None if parent is None else await naming.run(parent),
         input_contains=None if contains is None else encode(contains),
         limit=limit,

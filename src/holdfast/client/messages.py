@@ -14,7 +14,6 @@ from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within, send_within
 from holdfast.codec import check_open, decoder, encode, storable
 from holdfast.definitions.options import option_seconds, whole_number
-from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, QueueExists
 from holdfast.store.shared_calls import MAX_BATCH, persist
 from holdfast.types import (
@@ -27,7 +26,7 @@ from holdfast.types import (
     Value,
 )
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import checked_micros, to_datetime
 from holdfast.values.names import check_queue_name
 from holdfast.values.texts import check_headers, check_id, check_text
 
@@ -106,7 +105,7 @@ def encode_message(message: Outgoing) -> NewMessage:
         message.dedup_id,
         message.priority,
         None if message.headers is None else check_headers(message.headers),
-        None if message.at is None else moment(message.at),
+        None if message.at is None else checked_micros(message.at),
     )
 
 

@@ -10,10 +10,10 @@ from holdfast.client.control import change_open, noted
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
 from holdfast.definitions.options import check_options
-from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, RescheduleRefused
 from holdfast.types import Delivery, Reschedule
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_queue_name
 
 
@@ -59,9 +59,9 @@ def read_change(options: RescheduleOptions) -> Reschedule:
         raise ConfigurationError("give one of deadline, timeout and no_deadline")
     change = Reschedule(
         queue=None if queue is None else check_queue_name(queue),
-        start_at=None if start_at is None else moment(start_at),
+        start_at=None if start_at is None else checked_micros(start_at),
         delay_seconds=None if delay is None else seconds(delay),
-        deadline_at=None if deadline is None else moment(deadline),
+        deadline_at=None if deadline is None else checked_micros(deadline),
         timeout_seconds=None if timeout is None else seconds(timeout),
         no_deadline=no_deadline,
     )

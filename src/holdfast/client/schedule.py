@@ -21,7 +21,7 @@ from holdfast.types import (
     When,
 )
 from holdfast.values.composing import shaped
-from holdfast.values.moments import maybe_datetime, to_datetime, to_micros
+from holdfast.values.moments import checked_micros, maybe_datetime, to_datetime
 
 _plain = decoder(object)
 
@@ -72,7 +72,7 @@ class ScheduleInfo(Value, frozen=True, kw_only=True):
         """
         from holdfast.schedules import next_ticks
 
-        return [to_datetime(at) for at in next_ticks(self.when, to_micros(after), count)]
+        return [to_datetime(at) for at in next_ticks(self.when, checked_micros(after), count)]
 
 
 class Tick(Value, frozen=True, kw_only=True):

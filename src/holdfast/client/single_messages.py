@@ -10,10 +10,10 @@ from msgspec.structs import asdict
 
 from holdfast.client.session import Group
 from holdfast.codec import encode
-from holdfast.definitions.starts import moment
 from holdfast.errors import ConfigurationError, InvalidInput, MessageNotFound
 from holdfast.types import FoundMessage, MessageChange
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_queue_name
 
 
@@ -85,7 +85,7 @@ class SingleMessages(Group):
         change = MessageChange(
             payload=None if payload is UNSET else encode(payload),
             delay_seconds=None if delay is None else seconds(delay),
-            due_at=None if at is None else moment(at),
+            due_at=None if at is None else checked_micros(at),
             priority=priority,
         )
         if change == MessageChange():

@@ -24,7 +24,7 @@ from holdfast.types import (
 )
 from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.moments import Moment, to_datetime, to_micros
+from holdfast.values.moments import Moment, checked_micros, to_datetime
 from holdfast.values.names import check_queue_name, check_schedule_name, full_name
 from holdfast.values.texts import check_headers, check_tags, check_text
 
@@ -114,7 +114,7 @@ class Schedule:
         """
         from holdfast.schedules import next_ticks
 
-        moment = to_micros(datetime.now(UTC) if after is None else after)
+        moment = checked_micros(datetime.now(UTC) if after is None else after)
         return [to_datetime(tick) for tick in next_ticks(self.new.when, moment, count)]
 
 

@@ -19,7 +19,7 @@ from holdfast.types import PRIORITIES, IfEnded, NewRun, RunKind
 from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.ids import keyed_run_id, uuid7
-from holdfast.values.moments import to_micros
+from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_queue_name, check_reference, split_name
 from holdfast.values.retention import declared_seconds
 from holdfast.values.texts import check_headers, check_id, check_tags
@@ -185,7 +185,7 @@ def prepare(
         version=version,
         queue=check_queue_name(queue) if queue else defaults.queue,
         priority=_priority(options.get("priority"), defaults.priority),
-        start_at=None if start_at is None else moment(start_at),
+        start_at=None if start_at is None else checked_micros(start_at),
         delay_seconds=None if delay is None else seconds(delay),
         timeout_seconds=defaults.timeout_seconds if timeout is None else seconds(timeout),
         retention_seconds=declared_seconds(
@@ -197,16 +197,6 @@ def prepare(
         attributes=check_attributes(attributes) if attributes else {},
     )
     return PreparedStart(known, encode if known is None else known.encode_input, template)
-
-
-def moment(at: datetime) -> int:
-    """Return a moment as microseconds since 1970 UTC. Raises ConfigurationError without a zone."""
-    # Callers without a type checker pass anything.
-    if not isinstance(at, datetime):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"not a moment: {at!r}; give a datetime with a time zone")
-    if at.tzinfo is None:
-        raise ConfigurationError(f"{at.isoformat()} has no time zone: add one, such as UTC")
-    return to_micros(at)
 
 
 def _resolve(

@@ -13,7 +13,7 @@ from holdfast.schedules.ticks import next_after
 from holdfast.schedules.zones import load_zone, moment_of
 from holdfast.types import When
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.moments import Moment, to_micros
+from holdfast.values.moments import Moment, checked_micros, to_micros
 
 _MICROS: Final = 1_000_000
 _SHORTEST_SECONDS: Final = 1
@@ -81,14 +81,11 @@ def _interval(every: Duration) -> float:
 
 def parse_moment(moment: Moment, timezone: str) -> int:
     """Return the microseconds since 1970 UTC of a moment. Raises ConfigurationError."""
-    written = _read(moment) if isinstance(moment, str) else moment
+    if not isinstance(moment, str):
+        return checked_micros(moment)
+    written = _read(moment)
     if written.tzinfo is not None:
         return to_micros(written)
-    if not isinstance(moment, str):
-        raise ConfigurationError(
-            f"{moment.isoformat()} has no time zone: add one, or write it as text, which is "
-            "read in the schedule's time zone"
-        )
     whole = written.replace(microsecond=0)
     return moment_of(load_zone(timezone), whole) * _MICROS + written.microsecond
 

@@ -17,7 +17,7 @@ from holdfast.client.handle import RunHandle
 from holdfast.codec import encode
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import Startable
-from holdfast.definitions.starts import StartOptions, ToStart, moment
+from holdfast.definitions.starts import StartOptions, ToStart
 from holdfast.store.memory.clock import EPOCH, VirtualClock
 from holdfast.store.port import Store
 from holdfast.testing.clock import StoreClock, Watchdog
@@ -28,7 +28,7 @@ from holdfast.testing.stand_in import StandIn
 from holdfast.testing.workers import KillableWorker, Replaced, replacement
 from holdfast.types import ANY_END, Published, RunFilter, RunRecord
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.moments import to_datetime
+from holdfast.values.moments import checked_micros, to_datetime
 from holdfast.values.patterns import pattern_of
 from holdfast.values.waits import require_asyncio
 from holdfast.worker import WorkerOptions
@@ -83,7 +83,7 @@ class Environment:
         `database` is the URL of one for the data of transactions; their steps are recorded here.
         Virtual time begins at `now`, by default at the beginning of 2026.
         """
-        self.store = LoggedStore(VirtualClock(EPOCH if now is None else moment(now)))
+        self.store = LoggedStore(VirtualClock(EPOCH if now is None else checked_micros(now)))
         self.store.lends = partial(lend, database, {})
         self.apps, self._plan = (app, *others), plan or Plan()
         self._clock = StoreClock(self.store, self._plan.draw or (lambda: 0))

@@ -268,6 +268,8 @@ async def test_the_next_ticks_are_those_of_the_expression(client: Client) -> Non
     assert await client.schedules.next_ticks(
         "nightly", after=datetime(2029, 12, 31, tzinfo=UTC)
     ) == [datetime(2029, 12, 31, 2, tzinfo=UTC), datetime(2030, 1, 1, 2, tzinfo=UTC)]
+    with pytest.raises(ConfigurationError, match="has no time zone: add one"):
+        await client.schedules.next_ticks("nightly", after=datetime(2029, 12, 31))
 
 
 async def test_a_deleted_schedule_is_gone(client: Client) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -184,6 +185,8 @@ def test_moments_that_cannot_be_read_are_refused() -> None:
     assert "end: 2026-01-01T00:00:00 has no time zone" in refused(
         "@daily", end=datetime(2026, 1, 1)
     )
+    day: Any = date(2026, 1, 1)
+    assert "start: not a moment: datetime.date(2026, 1, 1)" in refused("@daily", start=day)
 
 
 def test_an_end_before_any_tick_is_refused() -> None:

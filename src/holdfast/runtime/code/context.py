@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, ClassVar, Never, ParamSpec, TypeVar, cast, ove
 from uuid import UUID, uuid5
 
 from holdfast.definitions.steps import Step
-from holdfast.errors import ConfigurationError
 from holdfast.retry import Retry
 from holdfast.runtime.code.activity_calls import ActivityPart
 from holdfast.runtime.code.approvals import ApprovalPart
@@ -34,7 +33,7 @@ from holdfast.runtime.code.webhooks import WebhookPart
 from holdfast.runtime.loop.tasks import Evicted
 from holdfast.types import read_tick
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.moments import to_datetime, to_micros
+from holdfast.values.moments import checked_micros, to_datetime
 from holdfast.values.names import check_step_name
 from holdfast.values.suggestions import missing_attribute
 
@@ -216,9 +215,7 @@ class Context(
 
     async def sleep_until(self, moment: datetime, *, id: str | None = None) -> None:
         """Sleep until a moment, which must be aware of its time zone; the past is at once."""
-        if moment.tzinfo is None:
-            raise ConfigurationError(f"{moment} has no time zone: use an aware datetime")
-        due_at = to_micros(moment)
+        due_at = checked_micros(moment)
         await self._sleep((due_at - self._run.loop.now) / 1e6, due_at, id)
 
     async def _sleep(self, delay: float, due_at: int | None, id: str | None) -> None:
