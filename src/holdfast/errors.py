@@ -69,6 +69,7 @@ Errors that workflow code must not catch derive from `BaseException`: `Determini
 
 from __future__ import annotations
 
+import copyreg
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -87,6 +88,11 @@ def add_recorded(exc: BaseException, error: ErrorInfo) -> None:
 
 class HoldfastError(Exception):
     """Something holdfast refuses or cannot do; the message says what to do about it."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let copies, also in other processes, have what the constructor made of its arguments."""
+        state = {**self.__dict__, "args": self.args}
+        return copyreg.__newobj__, (type(self),), state  # type: ignore[attr-defined]
 
 
 class ConfigurationError(HoldfastError):
