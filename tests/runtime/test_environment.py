@@ -13,7 +13,16 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from holdfast import App, Context, Retry, RunCancelled, RunFailed, StepFailed, current_step
+from holdfast import (
+    App,
+    Context,
+    Retry,
+    RunCancelled,
+    RunFailed,
+    StepFailed,
+    current_activity,
+    current_step,
+)
 from holdfast.database import embedded
 from holdfast.errors import ConfigurationError, RunTimedOut, StepTimedOut
 from holdfast.testing import Environment
@@ -241,6 +250,42 @@ async def test_a_cancelled_run_cleans_up(env: Environment) -> None:
     with pytest.raises(RunCancelled):
         await env.result(handle)
     assert calls == ["tidied"]
+
+
+@pytest.mark.parametrize("kind", ["async", "thread", "step of a flow"])
+async def test_an_attempt_on_another_worker_hears_of_a_cancel(kind: str) -> None:
+    app, begun, stopped = App("cancels"), asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    @app.activity
+    def in_a_thread() -> None:
+        loop.call_soon_threadsafe(begun.set)
+        while not current_activity().cancelled:
+            time.sleep(0.001)
+        stopped.set()
+
+    on_loop = app.activity(work)
+
+    @app.workflow
+    async def call(ctx: Context) -> None:
+        await (on_loop() if kind == "async" else in_a_thread())
+
+    flow = app.flow("graph")
+    flow.step(work, name="endless")
+    async with Environment(app) as env:
+        handle = await env.client.start(flow if kind == "step of a flow" else call)
+        await begun.wait()
+        await handle.cancel()
+        with pytest.raises(RunCancelled):
+            await env.result(handle)
+    assert stopped.wait(5)
 
 
 async def test_a_delayed_start_waits_in_virtual_time(env: Environment) -> None:

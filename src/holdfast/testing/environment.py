@@ -269,8 +269,8 @@ class Environment:
                 reviving.result()
             elif self._client.busy or any(worker.busy for worker in self.workers):
                 quiet = 0
-                executing = any(worker.executing for worker in self.workers)
-                await asyncio.sleep(_LOOK_SECONDS if executing else 0)
+                executing = [await worker.look(self.store) for worker in self.workers]
+                await asyncio.sleep(_LOOK_SECONDS if any(executing) else 0)
             else:
                 quiet += 1
                 await asyncio.sleep(0)

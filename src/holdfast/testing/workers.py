@@ -11,12 +11,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias, cast
 
+from msgspec.structs import replace
+
 from holdfast.definitions.app import App
 from holdfast.definitions.jobs import Job
 from holdfast.definitions.middleware import CallNext, Layer
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import Arguments
 from holdfast.errors import ConfigurationError
+from holdfast.store.memory.rows import TURN
 from holdfast.store.port import Store
 from holdfast.testing.clock import StoreClock
 from holdfast.testing.plan import Plan
@@ -24,6 +27,8 @@ from holdfast.testing.stand_in import StandIn
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.threads import ThreadBook
+
+_LOOKS_PER_BEAT = 100  # at attempts that run
 
 Replaced: TypeAlias = "dict[object, Callable[..., Any] | list[object]]"
 """What stands for the functions of steps: others, or what their attempts raise or return."""
@@ -121,6 +126,7 @@ class KillableWorker(Worker):
         stand_in: StandIn,
     ) -> None:
         self._plan, self._replaced, self._stand_in = plan, replaced, stand_in
+        self._looks = 0  # on end, in which attempts were running
         super().__init__(app, store, options, clock=clock)
 
     def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:
@@ -138,6 +144,24 @@ class KillableWorker(Worker):
         """Start. Clients that its resources open are clients of the environment."""
         with self._stand_in.given():
             await super().start()
+
+    async def look(self, store: Store) -> bool:
+        """Return True if attempts run. From time to time they are told if they are to stop.
+
+        Elsewhere heartbeats tell them; here virtual time stands still while they run.
+        """
+        self._looks = self._looks + 1 if self.executing else 0
+        if self._looks and self._looks % _LOOKS_PER_BEAT == 0:
+            held = [lease for lease in self._workload.leases() if lease.key != TURN]
+            leases = [replace(lease, details=None) for lease in held]
+            limit = self.options.lease_seconds
+            answer = await store.heartbeat(self.info, leases, lease_seconds=limit)
+            numbers = {(lease.run_id, lease.key): lease.lease_no for lease in leases}
+            for task in answer.lost:
+                self._workload.lose(*task, numbers[task])
+            for task in answer.cancelled:
+                self._workload.request_cancel(*task)
+        return self._looks > 0
 
     async def kill(self) -> None:
         """Stop everything, when the store cannot be reached any more.
