@@ -278,7 +278,11 @@ async def test_an_attempt_on_another_worker_hears_of_a_cancel(kind: str) -> None
         await (on_loop() if kind == "async" else in_a_thread())
 
     flow = app.flow("graph")
-    flow.step(work, name="endless")
+
+    @flow.step
+    async def endless() -> None:
+        await work()
+
     async with Environment(app) as env:
         handle = await env.client.start(flow if kind == "step of a flow" else call)
         await begun.wait()
