@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeAlias, TypeVar, cast
@@ -96,9 +97,9 @@ class Retry:
         if self.backoff == "linear":
             return float(attempt)
         try:
-            return self.factor ** (attempt - 1)
+            return float(self.factor) ** (attempt - 1)
         except OverflowError:
-            return math.inf
+            return sys.float_info.max  # infinity times a base of 0 is no number
 
 
 def _ask(function: Callable[[Exception], Answer], error: BaseException) -> Answer:

@@ -269,10 +269,11 @@ async def test_cancelled_activity_that_nobody_executes_any_more_is_gone(
 # Policies and deadlines
 
 
+@pytest.mark.parametrize("base", [0.5, 0])
 @pytest.mark.parametrize("backoff", ["exp", "fixed", "linear"])
-async def test_pauses_are_those_of_a_step(scene: Scene, backoff: Any) -> None:
+async def test_pauses_are_those_of_a_step(scene: Scene, backoff: Any, base: float) -> None:
     """The policy means the same in SQL, also after thousands of attempts."""
-    written: dict[str, Any] = {"backoff": backoff, "base": 0.5, "max": 3600.0}
+    written: dict[str, Any] = {"backoff": backoff, "base": base, "max": 3600.0}
     written |= {"factor": 1.5, "jitter": 0.0}
     policy = Retry(attempts=None, **written)
     for attempt in (1, 2, 3, 10, 40, 5000):

@@ -39,6 +39,8 @@ def test_an_endless_retry_never_overflows() -> None:
     retry = Retry(attempts=None)
     assert retry.lasts(10**6)
     assert retry.delay_seconds(10**6, middle) == 60
+    assert Retry(attempts=None, factor=2).delay_seconds(10**6, middle) == 60
+    assert Retry(attempts=None, base=0).delay_seconds(10**6, middle) == 0
 
 
 @pytest.mark.parametrize("option", ["should_retry", "delay"])
