@@ -50,6 +50,19 @@ def flaky(fail: int) -> int:
     return attempt
 
 
+@app.step(retry=Retry(attempts=None, base="10ms", max="10ms", jitter=0))
+async def stubborn(fail: int) -> int:
+    attempt = current_step().attempt
+    if attempt <= fail:
+        raise ConnectionError(f"attempt {attempt}")
+    return attempt
+
+
+@app.workflow
+async def persevere(ctx: Context, fail: int) -> int:
+    return await stubborn(fail)
+
+
 @app.step(retry=Retry.NEVER)
 async def decline() -> None:
     raise Declined("no money")
@@ -213,6 +226,11 @@ async def test_an_attempt_is_not_made_before_its_backoff_is_over(env: Environmen
     assert calls == ["attempt 1"]
     await env.advance("1s")
     assert calls == ["attempt 1", "attempt 2"]
+
+
+async def test_a_step_may_fail_more_often_than_schedules_may_tick(env: Environment) -> None:
+    """Short pauses between attempts are alarms of the worker, and no ticks of a schedule."""
+    assert await env.run(persevere, 150) == 151
 
 
 async def test_exhausted_attempts_fail_the_run_with_the_steps_error(env: Environment) -> None:

@@ -275,8 +275,8 @@ class Environment:
                 quiet += 1
                 await asyncio.sleep(0)
 
-    def _next_at(self) -> int | None:
-        moments = [self._clock.next_at(), self.store.next_due_at()]
+    def _next_at(self, *, schedules: bool = True) -> int | None:
+        moments = [self._clock.next_at(), self.store.next_due_at(schedules=schedules)]
         return min((at for at in moments if at is not None), default=None)
 
     async def _move(self, at: int) -> None:
@@ -298,7 +298,7 @@ class Environment:
         while not waiting.done():
             async with self._moving:
                 moved = await self._jump_once(waiting, run_id)
-            has_ticked = moved and not self.store.next_due_at(schedules=False)
+            has_ticked = moved and self._next_at(schedules=False) is None
             only_ticks = only_ticks + 1 if has_ticked else 0
             if only_ticks > _MOST_TICKS:
                 raise AssertionError(await self._describe_wait(run_id))
