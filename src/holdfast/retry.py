@@ -99,7 +99,7 @@ class Retry:
         try:
             return float(self.factor) ** (attempt - 1)
         except OverflowError:
-            return sys.float_info.max  # infinity times a base of 0 is no number
+            return sys.float_info.max  # infinity times a base of 0 would be NaN
 
 
 def _ask(function: Callable[[Exception], Answer], error: BaseException) -> Answer:

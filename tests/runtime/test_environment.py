@@ -51,7 +51,7 @@ def flaky(fail: int) -> int:
 
 
 @app.step(retry=Retry(attempts=None, base="10ms", max="10ms", jitter=0))
-async def stubborn(fail: int) -> int:
+async def dogged(fail: int) -> int:
     attempt = current_step().attempt
     if attempt <= fail:
         raise ConnectionError(f"attempt {attempt}")
@@ -60,7 +60,7 @@ async def stubborn(fail: int) -> int:
 
 @app.workflow
 async def persevere(ctx: Context, fail: int) -> int:
-    return await stubborn(fail)
+    return await dogged(fail)
 
 
 @app.step(retry=Retry.NEVER)
