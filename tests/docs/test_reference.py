@@ -41,6 +41,8 @@ from holdfast.definitions.start_rules import RuleOptions
 from holdfast.definitions.starts import StartOptions
 from holdfast.events import TYPES
 from holdfast.runtime.code.children import ChildOptions
+from holdfast.server.api.openapi import describe
+from holdfast.server.api.table import OPERATIONS
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.worker import WorkerOptions
@@ -145,6 +147,13 @@ def test_signatures_of_the_api_reference_are_python() -> None:
         ast.parse(f"{text}: ...")
     [entity] = (signature for name, signature in found if name == "Context.entity")
     assert entity.startswith("entity(cls: type[E], key: str")
+
+
+def test_types_of_the_rest_api_have_names_of_their_own() -> None:
+    """Fault: two of one name had the paths of their modules before it, also the older one."""
+    names = describe(OPERATIONS)["components"]["schemas"]
+    modules = {name.rpartition(".")[0] for name in names if name.rpartition(".")[2] != "StepShape"}
+    assert modules == {""}
 
 
 def test_the_rest_page_is_what_the_operations_say() -> None:

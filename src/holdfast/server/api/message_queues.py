@@ -146,7 +146,7 @@ class Purged(msgspec.Struct, frozen=True):
 
 
 class RedriveBody(Body, frozen=True):
-    """Dead letters to move back; without ids all of the queue."""
+    """Which dead letters to move back; without ids, all of the queue."""
 
     message_ids: (
         Annotated[
@@ -156,8 +156,8 @@ class RedriveBody(Body, frozen=True):
     ) = None
 
 
-class Moved(msgspec.Struct, frozen=True):
-    """How many messages were moved."""
+class Redriven(msgspec.Struct, frozen=True):
+    """How many dead letters were moved back."""
 
     moved: int
 
@@ -228,9 +228,10 @@ async def purge_messages(call: Call[Nothing, None]) -> Purged:
     return Purged(await call.site.client.queues.purge(call.path["name"]))
 
 
-async def redrive_messages(call: Call[Nothing, RedriveBody]) -> Moved:
+async def redrive_messages(call: Call[Nothing, RedriveBody]) -> Redriven:
     """Move dead letters back to the queue that they come from: they are due at once."""
-    return Moved(await call.site.client.queues.redrive(call.path["name"], call.body.message_ids))
+    moved = await call.site.client.queues.redrive(call.path["name"], call.body.message_ids)
+    return Redriven(moved)
 
 
 def _message(message: Message) -> ReceivedMessage:

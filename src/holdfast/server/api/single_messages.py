@@ -18,7 +18,7 @@ from holdfast.types import FoundMessage
 from holdfast.values.composing import shaped
 
 
-class Failure(msgspec.Struct, frozen=True):
+class FailedReceive(msgspec.Struct, frozen=True):
     """A receive that failed."""
 
     failed_at: datetime
@@ -42,7 +42,7 @@ class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True):
     origin: str | None
     headers: dict[str, str]
     error: str | None
-    failures: list[Failure]
+    failures: list[FailedReceive]
 
     @classmethod
     def of(cls, found: FoundMessage) -> QueuedMessage:
@@ -52,7 +52,7 @@ class QueuedMessage(msgspec.Struct, frozen=True, kw_only=True):
             found,
             payload=raw(found.payload),
             headers=dict(found.headers or {}),
-            failures=[shaped(Failure, each) for each in found.failures],
+            failures=[shaped(FailedReceive, each) for each in found.failures],
         )
 
 
