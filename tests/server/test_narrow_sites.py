@@ -194,7 +194,7 @@ async def test_a_start_is_of_the_newest_version_for_every_caller(principal: Prin
 
 
 async def test_a_name_that_needs_its_app_is_refused_with_the_parameter() -> None:
-    """Fault: it said to write APP/NAME, for which the API has no path."""
+    """Fault: it said to write APP/NAME, for which the API has no path. A page has one."""
     async with asking(MemoryStore()) as asker:
         asker.principal = seeing()
         refused = await asker.ask("POST", "/v1/workflows/work/runs", {"input": 1})
@@ -202,3 +202,6 @@ async def test_a_name_that_needs_its_app_is_refused_with_the_parameter() -> None
         assert "?app=APP" in refused
         begun = await asker.ask("POST", "/v1/workflows/work/runs?app=shop", {"input": 1})
         assert begun.startswith("201 ")
+        refused = await asker.ask("GET", "/bulk?do=cancel&workflow=nobody")
+        assert refused.startswith("404 ")
+        assert "?app=" not in refused

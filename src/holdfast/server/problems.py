@@ -129,8 +129,6 @@ def problem_of(error: Exception) -> Problem:
     if kind is None:
         return unexpected(error)
     detail = str(error)
-    if isinstance(error, errors.UnknownWorkflow | errors.AmbiguousWorkflow):
-        detail += " (in the path of a request, the app is a parameter: ?app=APP)"
     members = {name: getattr(error, name) for name in _MEMBERS if hasattr(error, name)}
     if isinstance(error, _NOT_TOLD) and not isinstance(error, MayBeAway):
         logger.warning("%s", error)

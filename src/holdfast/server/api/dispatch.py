@@ -12,8 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from holdfast.errors import RunNotFound
+from holdfast.errors import AmbiguousWorkflow, RunNotFound, UnknownWorkflow
 from holdfast.server.access import ANYONE, Principal
+from holdfast.server.api.filters import OfWorkflow
 from holdfast.server.api.table import operations
 from holdfast.server.operations import Call, Operation, Reply, carry_out
 from holdfast.server.problems import Problem, problem_of
@@ -85,7 +86,10 @@ class Api:
             tracing = nullcontext() if trace is None else within_request(trace, state)
             noting = noting_reads() if site.notes_reads else nullcontext(_NOTHING_NOTED)
             with tracing, noting as notes:
-                answer = await carry_out(operation, call)
+                try:
+                    answer = await carry_out(operation, call)
+                except (AmbiguousWorkflow, UnknownWorkflow) as error:
+                    raise _with_parameter(error, query) from error
         response = _response(answer, operation)
         if notes.source == "replica":
             lag = notes.lag_seconds
@@ -114,6 +118,14 @@ async def _check_workflow(call: Call[object, object]) -> None:
     run = (await call.site.reader.runs.get(call.run_id)).record
     if split_name(call.path["name"])[1] != run.name:
         raise RunNotFound(call.run_id)
+
+
+def _with_parameter(error: Exception, query: object) -> Problem:
+    """Return the answer to a name of a path that needs its app: a path has no `APP/NAME`."""
+    problem = problem_of(error)
+    if isinstance(query, OfWorkflow) and query.app is None:
+        problem.detail += "; in a request the app is a parameter: ?app=APP"
+    return problem
 
 
 def _response(answer: object, operation: Operation) -> Response:
