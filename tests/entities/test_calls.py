@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from copy import copy
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -245,19 +246,21 @@ async def test_a_caller_goes_to_the_run_that_says_that_it_has_answered(
         assert found == [1, 2, 3, 4, 5, 6]
     runs = {key: (await client.runs.list(tags=[key])).runs for key in ("ann", "bob")}
     first, last = runs["ann"][-1].run_id, runs["ann"][1].run_id
+
+    def find(woken: asyncio.Event, **options: Any) -> Awaitable[str]:
+        limit = asyncio.timeout(60)
+        return replies.find(first, "click-5", woken, limit, delivered=False, **options)
+
     monkeypatch.setattr(session.store, "get_runs", None)  # it would ask for each run
     with replies.expect("click-5") as woken:
         replies._hear(f"{last} click-5")
-        assert await replies.find(first, "click-5", woken, at_once=True) == "6"
+        assert await find(woken) == "6"
     monkeypatch.undo()
     with replies.expect("click-5") as woken:  # of an answer that was not recorded
         replies._hear(f"{runs['ann'][3].run_id} click-5")
-        assert await replies.find(first, "click-5", woken, at_once=True) == "6"
+        assert await find(woken) == "6"
     monkeypatch.setattr(session.store, "read_events", None)  # it would read each log
-    found = await replies.find(
-        first, "click-5", asyncio.Event(), at_once=True, entity="carts/Cart 'ann'"
-    )
-    assert found == "6"
+    assert await find(asyncio.Event(), entity="carts/Cart 'ann'") == "6"
     with replies.expect("click-0") as woken:  # of another entity
         replies._hear(f"{runs['bob'][-1].run_id} click-0")
         assert await replies._ask(first, "click-0") != runs["bob"][-1].run_id

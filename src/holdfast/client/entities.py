@@ -116,15 +116,11 @@ class Entities(Group):
             while True:
                 outcome, run_id = await access.deliver(new, signal, run_id)
                 self._remember(first, run_id)
-                limit, at_once = asyncio.timeout(timeout), outcome != "delivered"
+                limit, delivered = asyncio.timeout(timeout), outcome == "delivered"
                 try:
-                    look = replies.find_now(run_id, update_id, woken, entity) if at_once else None
-                    if look is not None and (told := await look) is not None:
-                        return told
-                    async with limit:
-                        return await replies.find(
-                            run_id, update_id, woken, at_once=at_once, entity=entity
-                        )
+                    return await replies.find(
+                        run_id, update_id, woken, limit, delivered=delivered, entity=entity
+                    )
                 except RunEnded as error:  # it may have been deleted before it began with the call
                     ended = error.run_id or run_id
                     if await replies.was_begun(ended, update_id):

@@ -93,21 +93,17 @@ async def _ask(
 ) -> str:
     """Send an update, and return its answer as JSON text.
 
-    The time limit is one of the wait for the answer: who is told that there is none yet may rely
-    on it that the update was sent, and that its run was open.
+    The time limit is one of the wait for the answer: a caller that is told that there is none yet
+    may rely on it that the update was sent, and that its run was open.
     """
     replies = session.replies
     await replies.listen()
     new = msgspec.structs.replace(new, update=True, reply_to=replies.topic)
     with replies.expect(update_id) as woken:
         outcome, run_id = await _submit(session, new, by_key=by_key)
-        at_once = outcome != "delivered"
-        if at_once and (told := await replies.find_now(run_id, update_id, woken)) is not None:
-            return told
-        limit = asyncio.timeout(timeout)
+        limit, delivered = asyncio.timeout(timeout), outcome == "delivered"
         try:
-            async with limit:
-                return await replies.find(run_id, update_id, woken, at_once=at_once)
+            return await replies.find(run_id, update_id, woken, limit, delivered=delivered)
         except TimeoutError:
             if timeout is None or not limit.expired():
                 raise

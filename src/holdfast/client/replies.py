@@ -95,33 +95,27 @@ class Replies:
         run_id: UUID,
         update_id: str,
         woken: asyncio.Event,
+        limit: asyncio.Timeout,
         *,
-        at_once: bool,
+        delivered: bool,
         entity: str | None = None,
     ) -> str:
         """Wait for an update's answer and return its result as JSON text.
 
         A run that continues as new passes the update on, unless its handler has begun; one that is
         retried, or is that of an `entity`, does in any case. Raises UpdateRejected, UpdateFailed,
-        RunNotFound, and RunEnded if the run ended without an answer.
+        RunNotFound, and RunEnded if the run ended without an answer. The `limit` does not end the
+        first look for what was not delivered, which says why.
         """
-        while True:
-            ask = partial(self._ask, run_id, update_id, of_entity=entity is not None)
-            found = await self._follow(run_id, ask, woken, at_once=at_once)
-            if isinstance(found, Event):
-                return read_reply(run_id, found, entity)
-            run_id, at_once = found, True
-
-    async def find_now(
-        self, run_id: UUID, update_id: str, woken: asyncio.Event, entity: str | None = None
-    ) -> str | None:
-        """Return the answer if there is one by now. Raises what `find` does.
-
-        For what was not delivered: no time limit may end the look that says why.
-        """
-        ask = partial(self._ask, run_id, update_id, of_entity=entity is not None)
-        found = await self._look(ask, woken)
-        return read_reply(run_id, found, entity) if isinstance(found, Event) else None
+        ask = partial(self._ask, update_id=update_id, of_entity=entity is not None)
+        found = None if delivered else await self._look(partial(ask, run_id), woken)
+        async with limit:
+            while not isinstance(found, Event):
+                if found is not None:
+                    run_id, delivered = found, False
+                look = partial(ask, run_id)
+                found = await self._follow(run_id, look, woken, at_once=not delivered)
+        return read_reply(run_id, found, entity)
 
     async def _follow(
         self, run_id: UUID, ask: _Ask, woken: asyncio.Event, *, at_once: bool
