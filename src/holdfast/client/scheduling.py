@@ -91,7 +91,7 @@ async def find_schedule(session: Session, name: str) -> str:
         own = full_name(session.app.name, name)
         if await session.store.get_schedule(own) is not None:
             return own
-    found = [each.name async for each in iterate_schedules(session.store, named=name)]
+    found = [each.name async for each in iterate_schedules(session.store, short_name=name)]
     if len(found) > 1:
         raise InvalidInput(f"several apps have a schedule {name}: name one of {', '.join(found)}")
     if not found:

@@ -239,12 +239,12 @@ class NarrowStore(NarrowRuns):
         app: str | None = None,
         after: str | None = None,
         limit: int = 100,
-        named: str | None = None,
+        short_name: str | None = None,
         doubtful: bool = False,
     ) -> list[ScheduleRecord]:
         found: list[ScheduleRecord] = []
         while page := await self._store.list_schedules(
-            app=app, after=after, limit=MOST, named=named, doubtful=doubtful
+            app=app, after=after, limit=MOST, short_name=short_name, doubtful=doubtful
         ):
             found += filter(self._starts, page)
             if len(found) >= limit or len(page) < MOST:

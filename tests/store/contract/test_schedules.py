@@ -126,9 +126,10 @@ async def test_schedules_are_listed_by_name(store: Store) -> None:
     assert [each.name for each in await store.list_schedules(app="shop")] == ["shop/a", "shop/b"]
     page = await store.list_schedules(after="shop/a", limit=1)
     assert [each.name for each in page] == ["shop/b"]
-    named = [each.name for each in await store.list_schedules(named="a")]
+    named = [each.name for each in await store.list_schedules(short_name="a")]
     assert named == ["shop/a", "shop2/a"]
-    assert await store.list_schedules(named="shop/a") == [await store.get_schedule("shop/a")]
+    [found] = await store.list_schedules(short_name="shop/a")
+    assert found == await store.get_schedule("shop/a")
 
 
 async def test_schedules_that_may_not_fire_are_listed_alone(

@@ -120,12 +120,12 @@ class ScheduleStore(Protocol):
         app: str | None = None,
         after: str | None = None,
         limit: int = 100,
-        named: str | None = None,
+        short_name: str | None = None,
         doubtful: bool = False,
     ) -> list[ScheduleRecord]:
         """Return schedules by name, those of an app or all; `after` continues after a name.
 
-        `named`: those with this name in any app. `doubtful`: those that may not fire as they
+        `short_name`: those with this name in any app. `doubtful`: those that may not fire as they
         should, because of an error, or because they are late, or ahead of the clock.
         """
         ...
@@ -228,12 +228,12 @@ class ScheduleStore(Protocol):
 
 
 async def iterate_schedules(
-    store: ScheduleStore, *, named: str | None = None, doubtful: bool = False
+    store: ScheduleStore, *, short_name: str | None = None, doubtful: bool = False
 ) -> AsyncGenerator[ScheduleRecord]:
     """Yield the schedules of all apps by name; they are read in pages. See `list_schedules`."""
     after: str | None = None
     while page := await store.list_schedules(
-        after=after, limit=_PAGE, named=named, doubtful=doubtful
+        after=after, limit=_PAGE, short_name=short_name, doubtful=doubtful
     ):
         for each in page:
             yield each

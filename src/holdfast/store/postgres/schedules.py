@@ -107,10 +107,10 @@ class PostgresSchedules(Part):
         app: str | None = None,
         after: str | None = None,
         limit: int = 100,
-        named: str | None = None,
+        short_name: str | None = None,
         doubtful: bool = False,
     ) -> list[ScheduleRecord]:
-        asked = (app, after, limit, None, named, doubtful)
+        asked = (app, after, limit, None, short_name, doubtful)
         rows = await self._database.rows("list_schedules", *asked)
         return [_read_schedule(row) for row in rows]
 

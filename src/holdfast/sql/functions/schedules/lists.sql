@@ -1,13 +1,14 @@
 -- Schedules and buckets as they are read.
 
--- List schedules by name, after p_after: of an app, or all; with p_name, that one; with p_named,
--- those with this name in any app; with p_doubtful, those that may not fire as they should: their
--- ticks cannot be computed, or they are late, or ahead of the clock. Moments are microseconds,
--- durations seconds. The next tick is null while it is not computed, and if there is
+-- List schedules by name, after p_after: of an app, or all; with p_name, that one; with
+-- p_short_name, those with this name in any app; with p_doubtful, those that may not fire as they
+-- should: their ticks cannot be computed, or they are late, or ahead of the clock. Moments are
+-- microseconds, durations seconds. The next tick is null while it is not computed, and if there is
 -- none. Refuses a negative limit (22023). Locks nothing. Called by clients and users.
 create or replace function holdfast.list_schedules(
     p_app text default null, p_after text default null, p_limit int default 100,
-    p_name text default null, p_named text default null, p_doubtful boolean default false
+    p_name text default null, p_short_name text default null,
+    p_doubtful boolean default false
 ) returns table (
     name text, cron text, every_seconds float8, anchor bigint, timezone text, starts_at bigint,
     ends_at bigint, kind text, target text, version int, input json, queue text, priority int,
@@ -38,7 +39,7 @@ begin
         case json_typeof(s.tags) when 'object' then s.tags -> 'attributes' end
     from holdfast.schedules s
     where (p_name is null or s.name = p_name)
-        and (p_named is null or p_named in (s.name, split_part(s.name, '/', 2)))
+        and (p_short_name is null or p_short_name in (s.name, split_part(s.name, '/', 2)))
         and (not p_doubtful or s.paused_at is null and (s.error is not null
             or s.position > holdfast.now() or coalesce(
                 s.next_tick_at, greatest(s.updated_at, s.position)) < holdfast.now()))

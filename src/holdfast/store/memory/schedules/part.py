@@ -164,7 +164,7 @@ class MemorySchedules(Part):
         app: str | None = None,
         after: str | None = None,
         limit: int = 100,
-        named: str | None = None,
+        short_name: str | None = None,
         doubtful: bool = False,
     ) -> list[ScheduleRecord]:
         async with self._transaction() as (tables, now):
@@ -174,7 +174,7 @@ class MemorySchedules(Part):
                 for name, row in tables.schedules.items()
                 if (app is None or name.startswith(f"{app}/"))
                 and (after is None or name > after)
-                and (named is None or named in (name, name.partition("/")[2]))
+                and (short_name is None or short_name in (name, name.partition("/")[2]))
                 and (not doubtful or is_doubtful(row, now))
             )
             return [record(tables, tables.schedules[name]) for name in names[:limit]]
