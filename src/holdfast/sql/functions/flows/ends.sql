@@ -189,7 +189,7 @@ begin
             coalesce(h.payload::text, i.input), holdfast._known_key(h.run_id, r.key), r.headers
         from unnest(v_handed) as h
         left join lateral holdfast._step_input(
-            h.run_id, h.handler, h.key, h.payload is null, null) as i on true
+            h.run_id, h.handler, h.key, h.payload is null) as i on true
         cross join lateral (
             select r.key, r.headers, r.queue from holdfast.runs r
             where r.run_id = h.run_id limit 1

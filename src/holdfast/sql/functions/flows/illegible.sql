@@ -30,7 +30,7 @@ begin
         ) as t
     ) as t
     left join lateral holdfast._step_input(
-        t.run_id, t.handler, t.key, t.payload is null, null) as i on true
+        t.run_id, t.handler, t.key, t.payload is null) as i on true
     cross join lateral (
         select holdfast._jsonb_error(coalesce(t.payload::text, i.input)) as error limit 1
     ) as e

@@ -36,20 +36,19 @@ end $$;
 -- Return what a step is given: {"run": …, dependency: its output, …}, without dependencies that
 -- were skipped. The errors of those that failed, or were skipped because another failed, are in
 -- {"$failed": {dependency: …}}; those of a map's elements, which are null in its output, by their
--- index. `run` is only for steps that want it, or if p_judged, for a condition that is about it;
--- with false it is left out.
+-- index. `run` is there if p_with_run; with null, if the step wants it.
 -- Of the step '' that is the run's output, without `run`. No row unless p_wanted. It has no
 -- settings, so that PostgreSQL makes it a part of the query that calls it: so many steps cost one
 -- query. Called by _given_to_steps, end_step_tasks, _lease_messages, _fail_illegible and
 -- _step_inputs.
 create or replace function holdfast._step_input(
-    p_run_id uuid, p_handler text, p_step text, p_wanted boolean, p_judged boolean
+    p_run_id uuid, p_handler text, p_step text, p_wanted boolean, p_with_run boolean default null
 ) returns table (input text)
 language sql stable
 begin atomic
     select '{' || concat_ws(',', (
         select '"run":' || r.input from holdfast.runs r
-        where r.run_id = p_run_id and p_step <> '' and coalesce(p_judged, (
+        where r.run_id = p_run_id and p_step <> '' and coalesce(p_with_run, (
             select s.wants_run from holdfast.steps s
             where s.handler = p_handler and s.step_slug = p_step limit 1))
     ), x.outputs, '"$failed":{' || x.failures || '}') || '}'
@@ -98,13 +97,13 @@ begin
         where t.run_id = u.run_id and t.key = u.key limit 1
     ) as t
     left join lateral holdfast._step_input(
-        u.run_id, t.handler, u.key, t.kind = 'step' and t.payload is null, null) as i on true;
+        u.run_id, t.handler, u.key, t.kind = 'step' and t.payload is null) as i on true;
 end $$;
 
 -- Return what steps are given, in the order of the steps; see _step_input. Called by _end_flows and
 -- _condition_met.
 create or replace function holdfast._step_inputs(
-    p_steps holdfast._flow_step[], p_judged boolean default null
+    p_steps holdfast._flow_step[], p_with_run boolean default null
 ) returns text[]
 language plpgsql stable
 as $$
@@ -113,7 +112,7 @@ begin
         select i.input
         from unnest(p_steps) with ordinality as u (run_id, handler, step_slug, place)
         cross join lateral holdfast._step_input(
-            u.run_id, u.handler, u.step_slug, true, p_judged) as i
+            u.run_id, u.handler, u.step_slug, true, p_with_run) as i
         order by u.place);
 end $$;
 

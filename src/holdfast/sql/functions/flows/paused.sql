@@ -87,7 +87,7 @@ create or replace function holdfast._resume_steps(p_flow_slug text) returns text
 language plpgsql
 as $$
 declare
-    v_open constant text := 'running';
+    v_running constant text := 'running';
     v_runs uuid[];
     v_notices text[];
 begin
@@ -101,7 +101,7 @@ begin
         select distinct s.run_id
         from unnest(holdfast._paused_steps(array(
             select r.run_id from holdfast.runs r
-            where r.name = p_flow_slug and r.status = v_open and r.kind = 'flow'))) as s);
+            where r.name = p_flow_slug and r.status = v_running and r.kind = 'flow'))) as s);
     if cardinality(v_runs) > 0 then  -- they may end at once
         perform holdfast._lock_family(v_runs || holdfast._parents(v_runs), '{}');
         v_notices := holdfast._start_paused_steps(holdfast.now(), v_runs);

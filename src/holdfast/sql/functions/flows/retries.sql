@@ -8,8 +8,8 @@
 -- the new run has the input, queue, priority, tags, headers, retention and time to its deadline of
 -- the other, but no key and no parent.
 --
--- Outcomes: 'started', 'exists' if the new id is taken, 'missing', 'running' for a run that has not
--- ended, or that completed if no step is given, or if none failed in it, 'unknown_step'.
+-- Outcomes: 'started'; 'exists' if the new id is taken; 'missing'; 'running' for a run that has not
+-- ended, and for one that completed if p_from is null, or empty and nothing failed; 'unknown_step'.
 -- Refuses nulls (22004), runs of workflows, and an input over which a new shape cannot map (22023).
 -- Locks: the flow's starts, shared; the other run, so that it is not deleted; the new id. Called by
 -- clients.

@@ -177,7 +177,7 @@ create or replace function holdfast.list_flows() returns table (
 language plpgsql stable
 as $$
 declare
-    v_open constant text := 'running';
+    v_running constant text := 'running';
 begin
     return query
     with open as materialized (
@@ -185,7 +185,7 @@ begin
         from (select distinct f.flow_slug from holdfast.flows f) as n
         cross join lateral (
             select r.version, r.kind from holdfast.runs r
-            where r.name = n.flow_slug and r.status = v_open
+            where r.name = n.flow_slug and r.status = v_running
             order by r.created_at desc, r.run_id desc limit 10000
         ) as r
         where r.kind = 'flow'
@@ -319,13 +319,13 @@ language plpgsql
 set lock_timeout = '50ms'
 as $$
 declare
-    v_open constant text := 'running';
+    v_running constant text := 'running';
 begin
     select coalesce(cardinality(array_positions(t.outcomes, 'delivered')), 0), t.notices
     into ended, notices
     from holdfast.terminate_runs(array(
         select r.run_id from holdfast.runs r
-        where r.name = p_flow_slug and r.status = v_open and r.kind = 'flow'
+        where r.name = p_flow_slug and r.status = v_running and r.kind = 'flow'
             and (p_version is null or r.version = p_version)
         limit p_limit), p_reason) as t;
 end $$;

@@ -247,7 +247,7 @@ begin
         coalesce(nullif(split_part(l.key, ':', 2), '')::int, 0), l.attempts, l.lease_no
     from leased l
     left join lateral holdfast._step_input(
-        l.run_id, l.handler, l.key, l.payload is null, null) as i on true;
+        l.run_id, l.handler, l.key, l.payload is null) as i on true;
 end $$;
 
 -- Make tasks due again whose workers let their time run out: WorkerLost. One that was lost three

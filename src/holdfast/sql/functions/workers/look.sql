@@ -40,7 +40,7 @@ $$;
 
 -- Look at free tasks that come due after p_since. `due_at` is the first moment up to p_ahead, null
 -- if none is due by then; `next_at` is the first one after it. If a rival has the run of a task in
--- its cache, the task is due by p_sticky later. Only a few tasks of each range are read: if there
+-- its cache, the task is due p_sticky later. Only a few tasks of each range are read: if there
 -- are more, a moment may be too early, but none is too late; `is_whole` is false if some that are
 -- due were not read. Locks nothing. Called by claim_tasks and _next_due.
 create or replace function holdfast._look(
