@@ -10,11 +10,8 @@ SECRET_KEY = "only for tests"
 INSTALLED_APPS = ["holdfast.django", "mail"]
 if find_spec("django_tasks"):  # before Django 6.0
     INSTALLED_APPS.append("django_tasks")
-SILENCED_SYSTEM_CHECKS = [
-    "holdfast.E1",
-    "holdfast.E3",
-    "holdfast.W1",
-]  # of the backend that is wrong
+# Of the backend that is wrong.
+SILENCED_SYSTEM_CHECKS = ["holdfast.E1", "holdfast.E3", "holdfast.W1"]
 USE_TZ = True
 TIME_ZONE = "Europe/Berlin"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"

@@ -615,8 +615,8 @@ async def _remove_a_wait() -> None:
             assert await handle.result(timeout="120s") == "lamp"
 
 
-async def test_a_step_that_is_tried_again_is_no_wait_that_code_may_have_lost() -> None:
-    """It was called one: but its next attempt has the code of the workers that live then."""
+async def test_a_step_that_is_tried_again_is_not_a_wait_that_code_may_have_lost() -> None:
+    """Fault: it was called one. Its next attempt has the code of the workers that live then."""
     store, app = MemoryStore(), App("shop")
 
     @app.step(retry=Retry(base="1h", max="1h"))

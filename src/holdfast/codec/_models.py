@@ -90,7 +90,7 @@ def lost_field(value: object, restored: object) -> str | None:
 def dump(value: object) -> object:
     """Turn a value that msgspec does not know into one that it knows. Raises TypeError.
 
-    What becomes of it must be given to `dump_shown` if it has the MASK in it.
+    If the MASK is in the JSON, `dump_unmasked` has to be asked as well.
     """
     if is_model(value):
         return value.model_dump(mode="json", by_alias=True, round_trip=True)
@@ -107,7 +107,7 @@ def dump(value: object) -> object:
     )
 
 
-def dump_shown(value: object) -> object:
+def dump_unmasked(value: object) -> object:
     """Dump as `dump` does. Raises TypeError for a secret that pydantic has written as a mask."""
     plain = dump(value)
     if is_model(value):

@@ -22,7 +22,7 @@ from holdfast.codec._models import (
     MASK,
     adapted,
     dump,
-    dump_shown,
+    dump_unmasked,
     is_model,
     is_model_type,
     is_text_type,
@@ -48,7 +48,7 @@ _BRIEF: Final = len(MARK)  # bytes of JSON that have no room for an encoded payl
 _FLAT: Final = 2 * MAX_DEPTH  # bytes that have no room for more levels than a value may have
 
 _encode = msgspec.json.Encoder(enc_hook=dump).encode
-_encode_shown = msgspec.json.Encoder(enc_hook=dump_shown).encode
+_encode_unmasked = msgspec.json.Encoder(enc_hook=dump_unmasked).encode
 _encode_sorted = msgspec.json.Encoder(enc_hook=dump, order="deterministic").encode
 _encode_finite = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 
@@ -181,7 +181,7 @@ def _checked(value: object, data: bytes, limit: int) -> str:
     text = data.decode()
     # The encoder writes NaN as null, NUL as an escape, secrets as masks: the costly looks are rare.
     if MASK in text:
-        _check_shown(value)
+        _check_masks(value)
     if "null" in text and not _is_finite(value):
         place = _locate(value, lambda part: not _is_finite(part))
         raise PayloadError(f"{place}: JSON has no NaN and no infinities; store None or a string")
@@ -199,15 +199,15 @@ def _checked(value: object, data: bytes, limit: int) -> str:
     return text
 
 
-def _check_shown(value: object) -> None:
+def _check_masks(value: object) -> None:
     try:
-        msgspec.to_builtins(value, enc_hook=_dump_shown)
+        msgspec.to_builtins(value, enc_hook=_dump_unmasked)
     except Exception as error:
         raise _unsupported(value, error) from error
 
 
-def _dump_shown(value: object) -> object:
-    return None if isinstance(value, msgspec.Raw) else dump_shown(value)
+def _dump_unmasked(value: object) -> object:
+    return None if isinstance(value, msgspec.Raw) else dump_unmasked(value)
 
 
 def _is_finite(value: object) -> bool:
@@ -227,7 +227,7 @@ def _dump_finite(value: object) -> object:
 
 def _is_unsupported(value: object) -> bool:
     try:
-        _encode_shown(value)
+        _encode_unmasked(value)
     except Exception:
         return True
     return False

@@ -279,10 +279,10 @@ def first_id(step: StepContext, began: int) -> str:
 
 
 def former_keys(step: Step[..., object], key: str, name: str) -> Iterator[str]:
-    """Return the keys that a call had under each former name, unless it has an `id` or one.
+    """Yield the keys of a call under the step's aliases; none if it has an `id` or another name.
 
     The first one is in its idempotency key: an attempt under the old name may have had its effect,
-    and its worker may have died before the log had anything of it.
+    and its worker may have died before anything of it was recorded.
     """
     scope, slash, leaf = key.rpartition("/")
     own, mark, number = leaf.partition("#")

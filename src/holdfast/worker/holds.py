@@ -1,4 +1,4 @@
-"""What code a thread executes now: the watchdog and tests ask when it holds an event loop."""
+"""The code that a thread executes now, for the watchdog and tests: it may hold an event loop."""
 
 from __future__ import annotations
 

@@ -318,7 +318,7 @@ class Watchdog:
         self._process.end()
 
     def _give_back(self, given_up: Sequence[GivenUp], ends: MessageEnds | None = None) -> None:
-        """Give back what was given up; sign off if that is all, which `ends` of messages mean."""
+        """Give back leases. With `ends`, also messages: that is all, and the worker signs off."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._holder.forget_given_up)

@@ -164,7 +164,7 @@ class Worker:
             self._claimer.leases_in_doubt = self._heartbeat.suspect
             self._watchdog = self._make_watchdog(make_store, process or Process(), self._heartbeat)
         self._listening: list[Callable[[], Awaitable[None]]] = []
-        self._unlisten = self._listening  # of a worker that stops
+        self._unlisten = self._listening  # what a stop still has to call
         self._stopping: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()  # held by a start: what comes meanwhile waits for its end
 

@@ -19,7 +19,7 @@ from holdfast.worker.threads import STEP_THREADS
 _THREADS: Final = "asyncio"  # the prefix of the names of threads of `asyncio.to_thread`
 _LEFT: Final = (STEP_THREADS, f"{_THREADS}_")
 _IDLE_SECONDS: Final = 0.2  # in which threads end that have nothing to do
-_UNNAMED_SECONDS: Final = 1.0  # then it is said for which threads the process waits
+_PATIENCE_SECONDS: Final = 1.0  # after which the threads are named that the process waits for
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -65,7 +65,7 @@ def end_despite_threads(code: int) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
-    waiting = threading.Timer(_UNNAMED_SECONDS, _name_threads)
+    waiting = threading.Timer(_PATIENCE_SECONDS, _name_threads)
     waiting.daemon = True
     waiting.start()
 

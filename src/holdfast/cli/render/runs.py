@@ -56,9 +56,9 @@ def _members(shape: msgspec.Struct) -> dict[str, object]:
 def runs_table(runs: Sequence[RunRecord], now: int, width: int) -> Table:
     """Return runs as a table, in their order.
 
-    If a line has less than 120 characters, only the end of an id is shown: it is enough to name
-    the run. `in queue` is the time from when it could begin until a worker took it, `took` that
-    from then until its end: with less than 100 characters, names and keys have their place. Names
+    `in queue` is the time from when a run could begin until a worker took it, `took` that from
+    then until its end. If a line has less than 120 characters, only the end of an id is shown,
+    which is enough to name the run; with less than 100, `in queue` and `took` are left out. Names
     and keys are cut before anything else.
     """
     id_from = 0 if width >= _ROOM_FOR_IDS else -_ID_END
