@@ -118,10 +118,21 @@ async def retry_of(
     last = await session.newest_of(run) if isinstance(run, tuple) else run_id
     if last != run_id and from_step is None:
         found = await get_record(session, last)
-        may_have_failures = failed_steps and found.kind == "flow"
-        if found.status == "running" or (found.status == "completed" and not may_have_failures):
+        if found.status == "running" or (
+            found.status == "completed"
+            and not (failed_steps and await _has_failures(session, found.run_id))
+        ):
             return found
     return await prepare_retry(session.store, last, failed_steps=failed_steps)
+
+
+async def _has_failures(session: Session, run_id: UUID) -> bool:
+    """Return True if a step or an element of a flow's run failed for good."""
+    states = (await session.store.flow_steps([run_id], outputs=False)).get(run_id, [])
+    return any(
+        each.status == "failed" or each.skip_reason == "handler_failed" or each.failed_tasks
+        for each in states
+    )
 
 
 async def fork_run(session: Session, fork: Fork | FlowFork) -> tuple[bool, Status]:

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 from holdfast.store.port import Store
 from holdfast.store.port.flows import FlowStore
 from holdfast.types import ClaimedTask, FlowShape, NewRun, StepShape, StepTaskEnd, WorkerInfo
+from holdfast.values.ids import keyed_run_id
 
 NAME = "shop/trip"
 HANDLER = f"{NAME}@1"
@@ -46,13 +47,19 @@ class FlowScene:
         given: object = None,
         name: str = NAME,
         delay: float | None = None,
+        key: str | None = None,
         **options: Any,
     ) -> UUID:
         """Start a run of a flow of these steps, which may be there already."""
         shape = FlowShape(name=name, steps=steps, **options)
         await self.store.ensure_flow(shape, "hash")
         run = NewRun(
-            run_id=uuid4(), kind="flow", name=name, input=json.dumps(given), delay_seconds=delay
+            run_id=uuid4() if key is None else keyed_run_id(name, key),
+            kind="flow",
+            name=name,
+            input=json.dumps(given),
+            delay_seconds=delay,
+            key=key,
         )
         await self.store.start_flows([run])
         return run.run_id

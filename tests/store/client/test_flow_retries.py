@@ -70,7 +70,7 @@ async def test_a_completed_run_is_retried_for_what_failed_in_it(
     client: Client, scene: FlowScene
 ) -> None:
     run_id = await scene.start(
-        mapped("sent", tolerated_count=1), single("last", "sent"), given=[1, 2]
+        mapped("sent", tolerated_count=1), single("last", "sent"), given=[1, 2], key="k"
     )
     taken = await scene.take()
     await scene.complete(taken["sent:0"], 10)
@@ -87,6 +87,8 @@ async def test_a_completed_run_is_retried_for_what_failed_in_it(
     await scene.complete((await scene.take())["last"])
     with pytest.raises(ForkRefused, match="no step or element of it has failed"):
         await client.runs.retry(retried.run_id, failed_steps=True)
+    again = await client.runs.retry((NAME, "k"), failed_steps=True)  # as after a lost answer
+    assert (again.run_id, again.already_existed) == (retried.run_id, True)
 
 
 async def test_only_flows_are_retried_from_a_step(client: Client, finisher: Finisher) -> None:
