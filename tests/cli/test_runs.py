@@ -48,8 +48,10 @@ def test_a_list_fits_the_terminal_and_still_names_state_and_run(
 
 @pytest.mark.parametrize(("key", "code"), [("order-7", exits.USAGE), ("12345678", exits.NOT_FOUND)])
 def test_a_key_alone_names_the_run_that_is_meant(cli: CommandLine, key: str, code: int) -> None:
-    """Also a key that may be a part of an id."""
-    cli.start("double", "1", "--key", key)
+    """Also a key that may be a part of an id. A run and its retry have one name."""
+    run = cli.start("double", "1", "--key", key)
+    cli("runs", "terminate", run)
+    cli("runs", "retry", run)
     refused = cli("runs", "show", key, code=code).stderr
     assert f"(did you mean sample/double/{key}?)" in refused
     assert "did you mean" not in cli("runs", "show", f"{key}0", code=code).stderr

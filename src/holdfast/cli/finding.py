@@ -106,11 +106,11 @@ async def _find_by_part(client: Client, reference: str) -> RunRecord:
 
 
 async def _meant(client: Client, key: str) -> str:
-    """Return the names of the newest runs with a key, as a question; "" if there are none."""
+    """Return the names of the newest runs with a key, each once, as a question; "" if none."""
     if not key:
         return ""
     page = await client.runs.list(key=key, limit=_SHOWN)
-    names = [f"{each.record.full_name}/{key}" for each in page.runs]
+    names = dict.fromkeys(f"{each.record.full_name}/{key}" for each in page.runs)
     return f" (did you mean {' or '.join(names)}?)" if names else ""
 
 
