@@ -221,8 +221,9 @@ class OpenStepTasks(Value, frozen=True, kw_only=True):
 class FlowFork(Value, frozen=True, kw_only=True):
     """A run of a flow to be made of another's steps.
 
-    `from_step` and all steps after it run again. `input` replaces the input, and then all steps
-    run again; `results` are outputs of steps that do not run, by step. Both are JSON text.
+    `from_step` and all steps after it run again; an empty one is explained by
+    `FlowStore.retry_flow`. `input` replaces the input, and then all steps run again; `results` are
+    outputs of steps that do not run, by step. Both are JSON text.
     """
 
     run_id: UUID

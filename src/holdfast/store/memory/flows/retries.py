@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -25,14 +26,15 @@ from holdfast.store.memory.tables import Tables
 from holdfast.types import Event, FlowFork, FlowForking, FlowRetry, NewRun, Notice
 from holdfast.values.texts import check_text
 
+_FAILED: Final = ""  # in place of a step: all that failed without failing the run
+
 
 def retry_flow(
     tables: Tables, now: int, run_id: UUID, new_run_id: UUID, from_step: str | None
 ) -> tuple[FlowRetry, list[Notice]]:
-    """Start a new run that does what an ended run lacks; `from_step` and all after it run again.
+    """Start a new run that does what an ended run lacks; see `FlowStore.retry_flow`.
 
-    An empty one stands for all that failed without failing the run. What a run has whose shape was
-    replaced since is not used.
+    What a run of a flow whose shape was replaced since has, is not used.
     """
     origin, shape = _find(tables, run_id, "retry it with fork_run")
     if new_run_id in tables.runs:
@@ -42,10 +44,10 @@ def retry_flow(
     steps = tables.steps.get(run_id, {}).values()
     if origin.status == "running" or (
         origin.status == "completed"
-        and (from_step is None or (from_step == END and not any(map(_has_failures, steps))))
+        and (from_step is None or (from_step == _FAILED and not any(map(_has_failures, steps))))
     ):
         return "running", []
-    if from_step is not None and from_step not in {END, *shape.steps}:
+    if from_step is not None and from_step not in {_FAILED, *shape.steps}:
         return "unknown_step", []
     fork = FlowFork(run_id=run_id, new_run_id=new_run_id, from_step=from_step)
     return "started", _continue(tables, now, origin, shape, fork)
@@ -134,7 +136,7 @@ def _steps_again(tables: Tables, shape: ShapeRow, fork: FlowFork, *, is_kept: bo
         for slug, step in found.items()
         if not is_kept
         or slug == fork.from_step
-        or (fork.from_step == END and _has_failures(step))
+        or (fork.from_step == _FAILED and _has_failures(step))
         or step.status not in ("completed", "skipped")
     }
     again = _with_dependents(
