@@ -97,9 +97,10 @@ class FlowStore(Protocol):
         an empty one stands for all that failed without failing the run: steps that were skipped
         after their last attempt, and elements whose failure their map tolerated. A run that
         completed lacks nothing: without `from_step`, or with an empty one if nothing failed, it is
-        `running`, as one that has not ended. The new run has the values of the other as a fork has them. Its id is the caller's
-        (`retry_run_id`): two retries with one id make one run, and the second is `exists`. Refuses
-        runs of workflows, and an input over which a replaced shape cannot map (InvalidInput).
+        `running`, as one that has not ended. The new run has the values of the other as a fork has
+        them. Its id is the caller's (`retry_run_id`): two retries with one id make one run, and the
+        second is `exists`. Refuses runs of workflows, and an input over which a replaced shape
+        cannot map (InvalidInput).
         """
         ...
 
