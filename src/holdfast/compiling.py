@@ -117,12 +117,13 @@ async def _check(store: Store, shape: FlowShape) -> CompiledFlow:
 
 
 async def _differences(store: Store, shape: FlowShape, found: FlowShape | None) -> tuple[str, ...]:
+    """Return how a flow differs from the database's, which SQL may have made: see `differences`."""
     if found is None or not differences(shape, found):
         return ()
-    from_sql = {
-        (each.name, each.version) for each in await store.list_flows() if not each.from_code
-    }
-    from_code = (shape.name, shape.version) not in from_sql
+    from_code = all(
+        each.from_code or (each.name, each.version) != (shape.name, shape.version)
+        for each in await store.list_flows()
+    )
     return tuple(differences(shape, found, from_code=from_code))
 
 

@@ -205,9 +205,8 @@ def test_workflows_are_paused_and_listed_with_their_versions(cli: CommandLine, h
     shown = {each["name"]: each for each in cli.json("workflows", "list")}
     assert shown.keys() == {"sample/double", "sample/pack"}
     assert (shown["sample/double"]["versions"], shown["sample/double"]["workers"]) == ([1, 2], 1)
-    hand.sign_on(
-        ["double@1", "double@2", "n" * 120 + "@1"]
-    )  # as long as the line: it continues in the next one
+    long_name = "n" * 120  # as long as the line: it continues in the next one
+    hand.sign_on(["double@1", "double@2", f"{long_name}@1"])
     lines = cli("workflows", "list").stdout.splitlines()
     assert any("paused" in line and "pack" in line for line in lines)
     assert "1, 2" in "".join(lines)

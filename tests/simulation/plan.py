@@ -17,7 +17,7 @@ SCENES: Final = (
     *("chain", "signals", "relay", "parent", "race", "limited", "queue", "events", "updates"),
     *("flow", "ticks", "paused", "cancelled"),
 )
-_OFTEN: Final = 0.15  # in how many seeds releases replace each other's flow
+_REPLACED: Final = 0.15  # the part of seeds in which releases replace each other's flow
 _RATES: Final = (0.01, 0.03, 0.1)
 _MOST_SCENES: Final = 5
 
@@ -66,7 +66,7 @@ class Plan:
         self.blows = [each for each in blows if not {each.name, each.kind} & self.without]
         scenes = chance.sample(SCENES, chance.randint(2, _MOST_SCENES))
         # Drawn apart, so that the other scenes of a seed stay as they are.
-        scenes += ["replaced"] * (self.chance("replaced").random() < _OFTEN)
+        scenes += ["replaced"] * (self.chance("replaced").random() < _REPLACED)
         self.scenes = [each for each in scenes if each not in self.without]
 
     def chance(self, of: str) -> random.Random:

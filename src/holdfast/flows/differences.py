@@ -48,8 +48,8 @@ def differences(code: FlowShape, database: FlowShape, *, from_code: bool = True)
     """Return a line for each difference; none if and only if the two have the same hash.
 
     For example `step sentiment: timeout 30 s in the code, 60 s in the database`. With
-    `from_code=False` SQL has made the database's, which gives `run` to each step: what steps want
-    of it makes no difference.
+    `from_code=False` SQL has made the database's, and gives `run` to each step: whether a step
+    takes it makes no difference.
     """
     return list(_differences(code, database, () if from_code else ("wants_run",)))
 

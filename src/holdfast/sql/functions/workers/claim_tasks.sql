@@ -78,7 +78,7 @@ declare
     v_spared text[];
     v_is_due boolean;
     v_next timestamptz;
-    v_is_known boolean;  -- true if v_next is right after this claim, too
+    v_is_known boolean;  -- true if this claim does not change v_next
     v_run_ids uuid[];
     v_keys text[];
     v_newest timestamptz;
