@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -23,9 +24,10 @@ from pydantic import (
     field_serializer,
 )
 from pydantic import Secret as Sealed
+from typing_extensions import TypeAliasType, TypeVar
 
 from holdfast import App, Context
-from holdfast.codec import decoder, encode, encode_sorted
+from holdfast.codec import decoder, encode, encode_sorted, without_aliases
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.runtime.code.approvals import form_fields
 from holdfast.testing import Environment
@@ -203,6 +205,63 @@ def test_a_union_that_json_cannot_tell_apart_is_refused_with_the_way_out() -> No
         with pytest.raises(ConfigurationError, match=r"apart\. .* with tag=True"):
             decoder(union)
     assert decoder(Red | Blue)(encode(Blue(3))) == Blue(3)
+
+
+def _alias(stands_for: object, *parameters: object) -> Any:
+    """Return a type alias, as `type Alias[…] = …` makes it from Python 3.12 on."""
+    make: Any = TypeAliasType
+    return make("Alias", stands_for, type_params=parameters)
+
+
+A, B = TypeVar("A"), TypeVar("B")
+Way = _alias(Annotated[Card | Transfer, Field(discriminator="kind")])
+Rows = _alias(list[A], A)
+Swapped = _alias(tuple[B, A], A, B)
+Same = _alias(A, A)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "meant"),
+    [
+        (Rows[Rows[int]], list[list[int]]),
+        (Swapped[int, Same[str]], tuple[str, int]),
+        (dict[str, Same[int] | None], dict[str, int | None]),
+        (Annotated[Same[int], "label"], Annotated[int, "label"]),
+        (tuple[Same[int], ...], tuple[int, ...]),
+        (tuple[()], tuple[()]),
+        (Literal["Same"], Literal["Same"]),
+        (Rows, Rows),  # of anything
+    ],
+)
+def test_a_type_alias_is_read_as_what_it_stands_for(annotation: object, meant: object) -> None:
+    assert without_aliases(annotation) == meant
+
+
+async def test_aliases_of_unions_of_models_keep_their_types() -> None:
+    aliased = App("aliased")
+
+    async def pay(by: object) -> object:
+        return by
+
+    async def settle(ctx: Context, by: list[object]) -> list[object]:
+        return [await step(each) for each in by]
+
+    pay.__annotations__ = {"by": Way, "return": Way}
+    settle.__annotations__ = {"ctx": Context, "by": Rows[Way], "return": Rows[Way]}
+    step, workflow = aliased.step(pay), aliased.workflow(settle)
+    ways: list[object] = [Card(number="1"), Transfer(iban="DE")]
+    async with Environment(aliased) as env:
+        assert await env.run(workflow, ways) == ways
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="there is no type statement")
+def test_an_alias_that_contains_itself_is_refused_unless_it_has_models() -> None:
+    made: dict[str, Any] = {"Card": Card}
+    exec("type Deck = Card | list[Deck]; type Texts = str | list[Texts]", made)
+    deck = [Card(number="1"), [Card(number="2")]]
+    assert decoder(made["Deck"])(encode(deck)) == deck
+    with pytest.raises(ConfigurationError, match="contains itself: use Any"):
+        decoder(made["Texts"])
 
 
 def test_a_model_is_a_form() -> None:

@@ -4,6 +4,7 @@ Everything that a run keeps passes through here, live as well as on replay, so t
 sees the same value both times.
 """
 
+from holdfast.codec._aliases import without_aliases
 from holdfast.codec._changed_fields import MOST_ADDED, removed_fields, texts_before_fields
 from holdfast.codec._contains import contains
 from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label, shown_words, with_reason
@@ -70,5 +71,6 @@ __all__ = [
     "unread_reference",
     "why_not_json",
     "with_reason",
+    "without_aliases",
     "without_nul",
 ]

@@ -17,6 +17,7 @@ from typing import Any, Final, Never, NoReturn, TypeAlias, cast
 import msgspec
 from msgspec import inspect as types
 
+from holdfast.codec._aliases import without_aliases
 from holdfast.codec._envelope import MARK, MARK_BYTES, locked_message
 from holdfast.codec._models import (
     MASK,
@@ -289,8 +290,8 @@ def _cached(annotation: object) -> Decode:
 
 
 def _build(annotation: object) -> Decode:
-    declared = Any if any(annotation is untyped for untyped in _UNTYPED) else annotation
-    decode_json = _reader(declared)
+    declared = without_aliases(annotation)
+    decode_json = _reader(Any if any(declared is untyped for untyped in _UNTYPED) else declared)
 
     def decode(text: str | bytes | msgspec.Raw) -> object:
         if len(text) > _BRIEF:
@@ -327,6 +328,11 @@ def _check(annotation: object) -> None:
     except TypeError as error:
         way_out = _TELL_APART if str(error).startswith("Type unions may not contain") else ""
         raise ConfigurationError(f"{error}{way_out}") from None
+    except RecursionError:
+        raise ConfigurationError(
+            f"{annotation} is, or has in it, a type alias that contains itself: use Any for all "
+            "JSON, or a dataclass, struct or model, which may contain itself"
+        ) from None
     for part in _walk(described, set()):
         if isinstance(part, types.CustomType) and not _is_known(part.cls):
             raise ConfigurationError(

@@ -13,7 +13,15 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from holdfast.codec import Decode, decoder, encode, encode_sorted, is_model_type, lost_field
+from holdfast.codec import (
+    Decode,
+    decoder,
+    encode,
+    encode_sorted,
+    is_model_type,
+    lost_field,
+    without_aliases,
+)
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 
 Arguments: TypeAlias = tuple[tuple[object, ...], Mapping[str, object]]
@@ -348,7 +356,7 @@ def evaluate(fn: Callable[..., object], name: str) -> object:
         localns=_enclosing(plain),
         include_extras=True,
     )
-    return hints[name]
+    return without_aliases(hints[name])
 
 
 def raw_annotations(fn: Callable[..., object]) -> Mapping[str, object]:

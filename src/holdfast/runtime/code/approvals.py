@@ -22,7 +22,7 @@ from typing import (
 import msgspec
 from msgspec import inspect as types
 
-from holdfast.codec import decoder, encode, is_model_type
+from holdfast.codec import decoder, encode, is_model_type, without_aliases
 from holdfast.details import ApprovalRequested
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.events import read_approval_resolved
@@ -265,7 +265,7 @@ def _choices(kind: types.Type, hint: object) -> tuple[str | int, ...]:
 
 def _literals(hint: object) -> Iterator[object]:
     """Yield the values of a type's Literals in the order of their declaration."""
-    hint = getattr(hint, "__value__", hint)  # of a type alias
+    hint = without_aliases(hint)
     if get_origin(hint) is Literal:
         yield from get_args(hint)
     else:
