@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import anyio.to_thread
@@ -240,6 +240,53 @@ def test_a_task_that_the_loop_did_not_make_takes_no_durable_call() -> None:
     bench = Bench(flow)
     assert bench.starts == []
     assert "create_task" in str(bench.stuck)
+
+
+_has_factory = pytest.mark.skipif(sys.version_info < (3, 12), reason="no task is eager")
+
+
+@pytest.mark.parametrize("by_factory", [False, pytest.param(True, marks=_has_factory)])
+def test_an_eager_task_is_one_of_the_loop_and_begins_later(by_factory: bool) -> None:
+    begun: list[object] = []
+
+    async def branch(number: int) -> int:
+        begun.append(number)
+        return await work(number)
+
+    async def flow(ctx: Context) -> list[int]:
+        forms, loop = cast("Any", asyncio), cast("Any", asyncio.get_running_loop())
+        if by_factory:
+            tasks = [forms.eager_task_factory(loop, branch(number)) for number in range(2)]
+        else:  # as `asyncio.create_task(…, eager_start=True)` from Python 3.14 on
+            tasks = [loop.create_task(branch(number), eager_start=True) for number in range(2)]
+        begun.append("made")
+        return await asyncio.gather(*tasks)
+
+    bench = Bench(flow)
+    assert begun == ["made", 0, 1]
+    for place, key in enumerate(list(bench.starts)):
+        bench.complete(key, place)
+    bench.settle()
+    assert bench.output == [0, 1]
+
+
+@_has_factory
+def test_eager_tasks_of_other_loops_begin_at_once() -> None:
+    async def main() -> list[str]:
+        begun: list[str] = []
+
+        async def note(text: str) -> None:
+            begun.append(text)
+
+        asyncio.get_running_loop().set_task_factory(cast("Any", asyncio).eager_task_factory)
+        task = asyncio.create_task(note("a task"))
+        async with anyio.create_task_group() as group:
+            group.start_soon(note, "one of anyio")
+            begun.append("made")
+        await task
+        return begun
+
+    assert asyncio.run(main()) == ["a task", "made", "one of anyio"]  # anyio is never eager
 
 
 def test_an_ended_run_is_freed_without_the_collector() -> None:

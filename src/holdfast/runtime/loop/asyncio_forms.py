@@ -41,6 +41,9 @@ def install() -> None:
     _LoopBound._get_loop = _telling(_LoopBound._get_loop)
     _Gathering.__hash__ = _number_of  # type: ignore[method-assign, assignment]
     _Gathering.__await__ = _telling_wait(_Gathering.__await__)  # type: ignore[method-assign]
+    if sys.version_info >= (3, 12):
+        factory = asyncio.create_eager_task_factory(_eager_task)
+        asyncio.eager_task_factory = asyncio.tasks.eager_task_factory = factory
     if sys.version_info < (3, 12):
         asyncio.wait_for = asyncio.tasks.wait_for = _taskless(asyncio.wait_for)
     if sys.version_info < (3, 11, 3):
@@ -177,6 +180,17 @@ def _threadless(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(future, loop=loop)
 
     return wrap_future
+
+
+def _eager_task(coro: Any, *, loop: Any, **options: Any) -> asyncio.Task[Any]:
+    """Make a task as `asyncio.Task` does; in workflows, as `asyncio.create_task`.
+
+    There an eager task begins as others do: so the order of calls is the same on every version of
+    Python, and no code begins inside an `except` of the code that makes its task.
+    """
+    if isinstance(loop, WorkflowLoop):
+        return loop.create_task(coro, **options)
+    return asyncio.Task(coro, loop=loop, **options)
 
 
 def _taskless(

@@ -155,7 +155,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         *,
         name: object = None,
         context: contextvars.Context | None = None,
-        **options: Any,
+        eager_start: object = None,  # see `_eager_task`
     ) -> asyncio.Task[_T]:
         if self.closing:
             coro.close()
@@ -164,7 +164,7 @@ class WorkflowLoop(GuardedLoop, NumberingLoop):
         if self.note_task is not None:
             self.note_task(scope)
         task = WorkflowTask(
-            coro, self, scope, name=scope.path if name is None else name, context=context, **options
+            coro, self, scope, name=scope.path if name is None else name, context=context
         )
         self.keep(task)
         if self.observer is not None:

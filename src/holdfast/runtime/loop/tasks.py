@@ -154,15 +154,10 @@ class WorkflowTask(asyncio.Task[_T]):
         *,
         name: Any = None,
         context: contextvars.Context | None = None,
-        **options: Any,
     ) -> None:
-        # First: an eager task runs inside its constructor.
         self._hash = scope.number = loop.next_hash()
         self.scope, self.run_cancels = scope, 0
-        if options:
-            super().__init__(coro, loop=loop, name=name, context=context, **options)
-        else:  # for most tasks, as a call with `**` makes two dicts: 1,700 instructions
-            super().__init__(coro, loop=loop, name=name, context=context)
+        super().__init__(coro, loop=loop, name=name, context=context)
         self._log_destroy_pending = False
 
     def cancel(self, msg: Any | None = None) -> bool:
