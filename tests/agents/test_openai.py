@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import agents.run
@@ -333,7 +334,8 @@ async def test_a_session_returns_its_newest_items(limit: int | None) -> None:
 
 
 async def test_a_session_that_is_not_the_runs_is_refused() -> None:
-    message = await failure(lone([weather]), session=SQLiteSession("one"))
+    with closing(SQLiteSession("one")) as stored:
+        message = await failure(lone([weather]), session=stored)
     assert "SQLiteSession cannot be the session of a run in a workflow: use a RunSession" in message
 
 
