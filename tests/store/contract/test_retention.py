@@ -292,6 +292,22 @@ async def test_a_preview_says_what_would_go_and_what_is_kept(
     assert (await store.sweep_runs()).deleted == 1
 
 
+async def test_of_two_reasons_a_preview_gives_the_one_whose_end_is_known(
+    store: Store, clock: Clock, ann: ManualWorker
+) -> None:
+    """B8. Nobody knows when a child ends; a run of the same key goes when its retention is over."""
+    run_id, child_id = await start(store, key="k", retention_seconds=DAY), uuid4()
+    orphan = child(child_id, parent_close="abandon", queue="mail", retention=DAY)
+    await ann.finish_with(await ann.take(), orphan)
+    await start(store, run_id=retry_run_id(run_id), key="k", retention_seconds=DAY)
+    await clock.advance(DAY)
+    [share] = await store.preview_sweep()
+    assert (share.kept, share.kept_for_child) == (1, 1)
+    await ann.finish(await ann.take())
+    [share] = await store.preview_sweep()
+    assert (share.kept, share.kept_for_retry) == (1, 1)
+
+
 async def test_one_process_sweeps_at_a_time(store: Store, clock: Clock) -> None:
     """B8. Another takes over if it does not say that it is done."""
 

@@ -127,13 +127,19 @@ def keep_runs(tables: Tables, now: int, run_ids: Collection[UUID]) -> set[UUID]:
 
 
 def kept_runs(tables: Tables, run_ids: Collection[UUID]) -> dict[UUID, str]:
-    """Return those of some ended runs that must be kept, each with the reason."""
+    """Return those of some ended runs that must be kept, each with the reason.
+
+    One that says until when is preferred.
+    """
     kept: dict[UUID, str] = {}
     asked = set(run_ids)
     for run_id in asked:
-        if tables.open_children(run_id):
+        away = [
+            tables.runs[each].delete_after for each in _links(tables, run_id) if each not in asked
+        ]
+        if tables.open_children(run_id) and all(moment is None for moment in away):
             kept[run_id] = "child"
-        elif any(linked not in asked for linked in _links(tables, run_id)):
+        elif away:
             kept[run_id] = _reason(tables, run_id)
     while more := {
         run_id
