@@ -60,6 +60,18 @@ def test_a_limit_on_what_nobody_has_is_set_with_a_warning(served: CommandLine) -
     assert "no live worker and no run has activity sample/nope" in activity.stderr
 
 
+def test_limits_that_hold_runs_are_shown_beside_others_of_the_name(served: CommandLine) -> None:
+    """Fault: --holds run was refused after the limit was set, as if it were one of an activity."""
+    served("limits", "set", "--activity", "weigh", "--concurrency", "3")
+    runs = ("--concurrency", "2", "--holds", "run")
+    for where, said in (
+        (("--workflow", "double"), "workflow 'sample/double'"),
+        (("--queue", "weigh"), "queue 'weigh'"),
+    ):
+        shown = served("limits", "set", *where, *runs).stdout
+        assert shown == f"{said} runs 2 at once (a run counts until it ends)\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.cli.connecting import Link
     from holdfast.definitions.limits import AnyLimit
-    from holdfast.types import Holds, LimitInfo, LimitRule
+    from holdfast.types import Holds, LimitInfo, LimitRule, LimitScope
 
 _KINDS = ("concurrency", "rate", "units", "fairness", "ageing")
 
@@ -123,15 +123,15 @@ def set_limit(
         changed = await link.client.limits.set(
             limit, queue=queue, workflow=workflow, activity=activity
         )
-        name = queue or workflow or activity
+        scope: LimitScope = "queue" if queue else "workflow" if workflow else "activity"
+        rule = limit.rule(scope, queue or workflow or activity or "")
         found = await link.client.limits.list()
-        kind = limit.rule("activity", "any").kind
         info = next(
             info
             for info in found
-            if info.rule.kind == kind
+            if (info.rule.scope, info.rule.kind) == (scope, rule.kind)
             and shown_path(info.rule.key, of_activity=activity is not None) == (key or "")
-            and info.rule.name in (name, f"{info.rule.name.partition('/')[0]}/{name}")
+            and info.rule.name in (rule.name, f"{info.rule.name.partition('/')[0]}/{rule.name}")
         )
         unknown = await find_unknown(link.store, info.rule.scope, [info.rule.name])
         similar = unknown.get(info.rule.name, ())
