@@ -88,7 +88,7 @@ def test_runs_are_moved_where_their_build_has_no_worker(cli: CommandLine) -> Non
     assert f"runs move-build {RUN} --to BUILD" in why
     doctor = words(cli("doctor").stdout)
     assert "no live worker of build b1 of app shop (1 open run)" in doctor
-    assert "runs move-build --from b1 --to BUILD" in doctor
+    assert "runs move-build --from b1 --to BUILD, or start one" in doctor
     for wrong in ((), (RUN, "--from", "b1", "--to", "b2"), (RUN,), (RUN, "--to", "b2", "--unpin")):
         cli("runs", "move-build", *wrong, code=exits.USAGE)
     assert "moved 1 run to build b2" in cli("runs", "move-build", RUN, "--to", "b2").stdout

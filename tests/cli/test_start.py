@@ -196,6 +196,8 @@ def test_a_name_of_two_apps_is_not_guessed(cli: CommandLine, hand: Hand) -> None
 def test_waiting_without_a_worker_says_which_one_is_missing(cli: CommandLine) -> None:
     result = cli("start", "double", "1", "--wait-timeout", "50ms", code=exits.TIMED_OUT)
     assert "no live worker serves sample/double@1 on queue 'default'" in result.stderr
+    other = cli("start", "double", "1", "--queue", "gpu").stderr
+    assert "worker MODULE:APP --queue gpu` starts one" in other
 
 
 def test_ctrl_c_while_waiting_is_130_and_the_run_continues(

@@ -36,7 +36,7 @@ async def check_builds(store: Store) -> list[Finding]:
                 "builds",
                 "warn",
                 f"no live worker of {', '.join(parts)}",
-                "start one, or move the runs:",
+                "or start one",
                 Action("move_build", name=left[0].build, app=app),
             )
         )

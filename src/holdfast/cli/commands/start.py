@@ -146,7 +146,7 @@ async def _warn_if_not_taken(link: Link, run: RunRecord) -> None:
     Its name may be misspelled, or no worker was started.
     """
     from holdfast.client.naming import similar_names
-    from holdfast.insight.actions import resume_action
+    from holdfast.insight.actions import Action, resume_action
     from holdfast.insight.serving import live_workers, queues_of, serves_queue
     from holdfast.insight.why.explanation import pause_text
     from holdfast.insight.why.queued import unserved_text
@@ -174,6 +174,6 @@ async def _warn_if_not_taken(link: Link, run: RunRecord) -> None:
         meant = f" (did you mean {' or '.join(similar)}?)" if similar else ""
         text = (
             f"no live worker serves {run.handler} on queue {queue!r} of {link.database}{meant}"
-            "; `holdfast worker MODULE:APP` starts one"
+            f"; `{command_of(Action('start_worker', name=queue))}` starts one"
         )
         click.echo(with_database(text), err=True)
