@@ -178,6 +178,19 @@ def test_a_function_that_is_gone_is_named_with_the_way_back(cli: CommandLine) ->
     assert levels(cli)["schema"] == "ok"
 
 
+def test_an_index_that_is_not_valid_is_named(cli: CommandLine) -> None:
+    """Fault: all was well, and each claim read a whole index."""
+    change = "update pg_index set indisvalid = %s where indexrelid = 'holdfast.tasks_due'::regclass"
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        connection.execute(change, [False])
+        [found] = [each for each in cli.json("doctor") if each["check"] == "schema"]
+        assert found["level"] == "warn"
+        assert "index holdfast.tasks_due, which is not valid" in found["message"]
+        again = found["remedy"].partition(";")[0]
+        connection.execute(again.encode())
+    assert levels(cli)["schema"] == "ok"
+
+
 def test_row_level_security_without_a_policy_is_named(cli: CommandLine) -> None:
     """Fault: all was well, and no run could be started. Hosts turn it on for all tables."""
     with role_with_rights(cli) as limited, psycopg.connect(cli.url, autocommit=True) as connection:
@@ -317,3 +330,21 @@ def test_a_transaction_that_is_idle_and_has_a_table_is_named(
         connection.execute("lock table holdfast.stats in share mode")
         time.sleep(0.2)
         assert levels(cli)["transactions"] == "warn"
+
+
+def test_a_replication_slot_that_nobody_reads_from_is_named(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: all was well until the disk was full."""
+    with psycopg.connect(cli.url, autocommit=True) as connection:
+        connection.execute("select pg_create_physical_replication_slot('mirror', true)")
+        try:
+            assert levels(cli)["slots"] == "ok"  # it keeps little
+            monkeypatch.setattr(doctor, "_UNUSED_SLOT_BYTES", 0)
+            [found] = [each for each in cli.json("doctor") if each["check"] == "slots"]
+        finally:
+            connection.execute("select pg_drop_replication_slot('mirror')")
+    assert found["level"] == "warn"
+    assert "nobody reads from replication slot 'mirror'" in found["message"]
+    assert "select pg_drop_replication_slot('mirror')" in found["remedy"]
+    assert levels(cli)["slots"] == "ok"

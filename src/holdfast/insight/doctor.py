@@ -25,6 +25,7 @@ _MOST_NAMED = 10  # tables, sequences and functions
 _LONG_TRANSACTION_SECONDS = 300
 _IDLE_TRANSACTION_SECONDS = 10  # a worker warns of its own then
 _DEAD_ROWS = 50_000
+_UNUSED_SLOT_BYTES = 1 << 30
 _NOTIFICATION_SECONDS = 3.0
 
 _OLDEST_TRANSACTION = """
@@ -50,6 +51,24 @@ limit 1
 _GONE = """
 select signature from "{schema}".schema_functions
 where to_regprocedure(signature) is null order by signature
+"""
+_INVALID = """
+select format('%I.%I', n.nspname, c.relname)
+from pg_index i
+join pg_class c on c.oid = i.indexrelid
+join pg_namespace n on n.oid = c.relnamespace
+where n.nspname = $1 and not i.indisvalid order by 1
+"""
+# Nobody reads from it now: it keeps what its reader has yet to get.
+_UNUSED_SLOT = """
+select slot_name, kept
+from pg_replication_slots
+cross join lateral (select pg_wal_lsn_diff(
+    case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end,
+    restart_lsn)::int8 as kept) as k
+where not active and (kept >= $1 or xmin is not null)
+order by kept desc nulls last
+limit 1
 """
 _UNSEEN_SESSIONS = """
 select exists (select from pg_stat_activity
@@ -100,6 +119,10 @@ async def check_schema(connection: Connection, schema: str) -> Finding:
         what = f"{schema!r} lacks {several(len(gone), 'function')} that it had, such as {gone[0]}"
         again = f"update {schema}.schema_functions set checksum = '', then `holdfast migrate`"
         return Finding("schema", "fail", what, again)
+    if invalid := [row[0] for row in await connection.fetch(_INVALID, schema)]:
+        what = f"no query uses index {invalid[0]}, which is not valid: whole tables may be read"
+        again = f"reindex index concurrently {invalid[0]}; drop it if its name ends in _ccnew"
+        return Finding("schema", "warn", what, again)
     return Finding("schema", "ok", f"{schema!r} is up to date")
 
 
@@ -265,6 +288,21 @@ async def check_transactions(connection: Connection) -> Finding:
         f"one of process {row['pid']} ({row['application_name'] or 'unnamed'}) has been "
         f"{what.format(length(int(row['seconds'] * 1e6)))}",
         f"end it: select pg_terminate_backend({row['pid']})",
+    )
+
+
+async def check_slots(connection: Connection) -> Finding:
+    """Look for a replication slot without a reader, for which the server keeps its log."""
+    row = await connection.fetchrow(_UNUSED_SLOT, _UNUSED_SLOT_BYTES)
+    if row is None:
+        return Finding("slots", "ok", "no unused replication slot keeps much of the server's log")
+    name, kept = row["slot_name"], (row["kept"] or 0) >> 20
+    return Finding(
+        "slots",
+        "warn",
+        f"nobody reads from replication slot {name!r}: for it the server keeps {kept:,} MB of its "
+        "log (WAL) until the disk is full, and perhaps dead rows",
+        f"start its reader again, or: select pg_drop_replication_slot('{name}')",
     )
 
 

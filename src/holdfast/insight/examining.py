@@ -19,6 +19,7 @@ from holdfast.insight.doctor import (
     check_reads,
     check_rights,
     check_schema,
+    check_slots,
     check_stuck,
     check_transactions,
     check_unserved,
@@ -58,6 +59,7 @@ _OF_SERVER: Final[dict[str, _Check]] = {
     "connections": check_connections,
     "clock": check_clock,
     "transactions": check_transactions,
+    "slots": check_slots,
 }
 _OF_SCHEMA: Final[dict[str, _Check]] = {
     "schema": check_schema,
