@@ -56,6 +56,57 @@ async def test_edge_24_many_runs_are_changed_without_the_browser_and_after_their
         assert "Nothing would change" in html
 
 
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("stat=failed", "stat: it is unknown; there are do, run, q, state, workflow"),
+        ("state=failed&colour=red", "colour: it is unknown"),
+        ("State=failed", "State: it is unknown"),
+        ("state=failed&cursor=x", "cursor: it is unknown"),
+        ("state=", "state: it is empty"),
+        ("key=%20", "key: it is empty"),
+        ("q=", "q: it is empty"),
+        ("key=a&key=b", "key: it is given twice"),
+        ("key=a&q=key:b", "key: it is given twice"),
+        ("q=input.a=1+input.a.b=2", "input.a.b: it contradicts another filter"),
+        ("q=input.1.2.3.4.5.6.7.8.9=1", "input.1.2.3.4.5.6.7.8.9: write input. and 1 to 8"),
+    ],
+)
+async def test_a_change_of_many_runs_is_refused_if_a_filter_is_not_understood(
+    server: Server, browser: httpx.AsyncClient, query: str, told: str
+) -> None:
+    """Fault: a misspelt or an empty filter was left out, and all runs were meant."""
+    run_id = await start(server)
+    for path in (f"/bulk?do=cancel&{query}", f"/bulk/{uuid4()}?do=cancel&{query}"):
+        answer = await browser.get(path)
+        if path.startswith("/bulk?") or "unknown" in told:
+            assert answer.status_code == 400
+            assert told in answer.text
+    form = {"do": "cancel", "count": "1", "job": "one", "typed": "1"}
+    answer = await send(browser, f"/bulk?do=cancel&{query}", 400, **form)
+    assert told in answer.text
+    assert (await server.site.client.runs.get(run_id)).status in ("pending", "running", "waiting")
+
+
+async def test_forms_and_lists_refuse_names_that_they_do_not_have(
+    server: Server, browser: httpx.AsyncClient
+) -> None:
+    """Fault: `stat=failed` listed all runs, and a reason under a misspelt name was lost."""
+    run_id = await start(server)
+    assert "stat: it is unknown" in await page(browser, "/runs?stat=failed", 400)
+    assert "sapn: it is unknown; there are span" in await page(browser, "/?sapn=1w", 400)
+    assert "it is unknown; there are none" in await page(browser, "/workers?queue=mail", 400)
+    answer = await send(browser, f"/runs/{run_id}/do/cancel", 400, reson="ordered twice")
+    assert "reson: it is unknown; there are reason" in answer.text
+    form = {"do": "cancel", "count": "1", "job": "two", "typed": "1", "dry_run": "true"}
+    assert "dry_run: it is unknown" in (await send(browser, "/bulk?do=cancel", 400, **form)).text
+    assert (await server.site.client.runs.get(run_id)).status in ("pending", "running", "waiting")
+    given = {"name": "desk/checkout", "run_id": str(uuid4()), "f.nubmer": "7"}
+    answer = await send(browser, "/workflows/start", 422, **given)
+    assert "the form has no field &#39;nubmer&#39; (any more)" in answer.text
+    assert len((await server.site.client.runs.list()).runs) == 1
+
+
 async def test_the_list_says_how_many_runs_ended_and_how(
     server: Server, browser: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

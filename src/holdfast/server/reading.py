@@ -32,6 +32,11 @@ def bad_parameter(name: str, why: str) -> Problem:
     return Problem(400, "bad-parameter", f"{name}: {why}", members={"parameter": name})
 
 
+def unknown_parameter(name: str, known: Iterable[str]) -> Problem:
+    """Return the answer to a parameter that does not exist: without it, all would be meant."""
+    return bad_parameter(name, f"it is unknown; there are {', '.join(known) or 'none'}")
+
+
 def read_query(request: Request, operation: Operation) -> tuple[Any, dict[str, object] | None]:
     """Return the query of an operation, and the object that its filters by input make."""
     text = cast("bytes", request.scope.get("query_string", b""))
@@ -50,8 +55,7 @@ def read_query(request: Request, operation: Operation) -> tuple[Any, dict[str, o
         if operation.inputs and name.startswith(_INPUT):
             continue
         if name not in fields:
-            known = ", ".join([*fields, *(["input.PATH"] if operation.inputs else [])])
-            raise bad_parameter(name, f"it is unknown; there are {known or 'none'}")
+            raise unknown_parameter(name, [*fields, *(["input.PATH"] if operation.inputs else [])])
         if "\0" in value:
             raise bad_parameter(name, "it has a NUL character")
         if fields[name]:

@@ -10,7 +10,7 @@ from holdfast.errors import RunEnded
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.spans import read_json
 from holdfast.server.access import Level
-from holdfast.server.pages.forms import decode, read_value
+from holdfast.server.pages.forms import check_filled, decode, read_value
 from holdfast.server.pages.rendering import MOST_SHOWN
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.view import Page, Redirect, View
@@ -108,6 +108,7 @@ async def decide(view: View) -> Redirect:
 
 def _values(view: View, approval: OpenApproval) -> dict[str, object] | None:
     """Return what was filled in, as the types that the form's fields have."""
+    check_filled((each.name for each in approval.fields), view.form)
     given: dict[str, object] = {}
     for each in approval.fields:
         text = view.form.get(f"f.{each.name}", "")
@@ -119,15 +120,18 @@ def _values(view: View, approval: OpenApproval) -> dict[str, object] | None:
     return given or None
 
 
-DO: Final[dict[str, tuple[Level, Do]]] = {
-    "cancel": ("write", cancel),
-    "pause": ("write", pause),
-    "resume": ("write", resume),
-    "retry": ("write", retry),
-    "signal": ("write", signal),
-    "update": ("write", update),
-    "decide": ("write", decide),
-    "terminate": ("admin", terminate),
+_CALL: Final = ("id", "name", "payload")
+_DECISION: Final = ("id", "key", "approved", "feedback", "back", "f.NAME")
+
+DO: Final[dict[str, tuple[Level, Do, tuple[str, ...]]]] = {
+    "cancel": ("write", cancel, ("reason",)),
+    "pause": ("write", pause, ("reason",)),
+    "resume": ("write", resume, ()),
+    "retry": ("write", retry, ("failed_steps",)),
+    "signal": ("write", signal, _CALL),
+    "update": ("write", update, _CALL),
+    "decide": ("write", decide, _DECISION),
+    "terminate": ("admin", terminate, ("reason",)),
 }
 
 

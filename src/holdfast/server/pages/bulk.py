@@ -18,6 +18,7 @@ from holdfast.server.pages.forms import decode
 from holdfast.server.pages.runs import FILTERS, read_filters, read_search
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem, problem_of
+from holdfast.server.reading import bad_parameter
 from holdfast.server.site import Site
 from holdfast.values.ids import uuid7
 
@@ -183,6 +184,9 @@ def _read(view: View, do: str) -> tuple[str, RunFilters | list[RunRef]]:
     check_level(view.principal, do)
     if "run" in view.request.query_params:
         return do, _read_chosen(view)
+    for name, value in view.request.query_params.multi_items():
+        if not value.strip():
+            raise bad_parameter(name, "it is empty: leave it out, or say which runs are meant")
     direct, text = read_search(view)
     if direct is not None:
         raise Problem(400, "bad-parameter", f"{direct!r} names one run: open its page")

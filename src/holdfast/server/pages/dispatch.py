@@ -103,6 +103,7 @@ class _Pages:
                 _check_origin(request)
                 principal = await who(self._site, request)
                 self._check_level(principal, row)
+                row.check_query([name for name, _ in request.query_params.multi_items()])
                 return await self._answer(request, row, principal)
             except Exception as error:
                 problem = problem_of(error)
@@ -121,6 +122,7 @@ class _Pages:
         if _is_live(request):
             return await self._stream(request, row, principal)
         form: Mapping[str, str] = {} if row.method == "GET" else await read_form(request)
+        row.check_form(form)
         async with self._site.requests.slot(), self._site.seen_by(principal) as site:
             view = View(site, principal, request, form)
             try:

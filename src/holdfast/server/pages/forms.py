@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal, TypeAlias, cast
 
 import msgspec
@@ -60,6 +60,14 @@ def example(schema: Schema | None) -> str:
     top = _resolve(schema, cast("Mapping[str, Schema]", schema.get("$defs", {})))
     by_type = {"object": "{}", "array": "[]", "string": '""', "integer": "0", "number": "0"}
     return by_type.get(str(top.get("type")), "null")
+
+
+def check_filled(names: Iterable[str], form: Mapping[str, str]) -> None:
+    """Refuse what was filled in for fields that there are not, or no more. Raises Problem 422."""
+    known = {f"f.{each}" for each in names}
+    if lost := [each[2:] for each in form if each.startswith("f.") and each not in known]:
+        told = f"the form has no field {lost[0]!r} (any more): load the page again"
+        raise Problem(422, "invalid-input", told, title="There is no such field")
 
 
 def read_values(fields: list[Field], form: Mapping[str, str]) -> dict[str, object]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Final
 from uuid import UUID
 
 import msgspec
@@ -21,6 +21,7 @@ from holdfast.server.pages.rendering import url_query
 from holdfast.server.pages.rows import rows_of
 from holdfast.server.pages.view import Page, Redirect, View
 from holdfast.server.problems import Problem
+from holdfast.server.reading import bad_parameter, read_inputs
 from holdfast.types import ANY_END, ANY_UPDATE, RunRecord
 from holdfast.values.attributes import read_attributes
 from holdfast.values.durations import seconds
@@ -233,7 +234,7 @@ def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
         elif colon and value and name in ("state", "tag", "queue", "workflow", "key", "build"):
             filters.setdefault(name, []).append(value)
         elif word.startswith("input.") and "=" in word:
-            filters.setdefault("input", []).append(word[6:])
+            filters.setdefault("input", []).append(word)
         elif "=" in word and _ATTRIBUTE.match(word):
             filters.setdefault("where", []).append(word)
         elif direct is None:
@@ -255,12 +256,13 @@ def read_filters(view: View, text: dict[str, list[str]]) -> RunFilters:
         filters["tags"] = tags
     if where := [*view.params("where"), *text.get("where", [])]:
         filters["where"] = read_attributes(where)
-    if key := (view.param("key") or next(iter(text.get("key", [])), "")):
+    if key := _one(view, "key", text):
         filters["key"] = key
-    if build := (view.param("build") or next(iter(text.get("build", [])), "")):
+    if build := _one(view, "build", text):
         filters["build"] = build
     if inputs := text.get("input"):
-        filters["input_contains"] = _contained(inputs)
+        pairs = [word.partition("=") for word in inputs]
+        filters["input_contains"] = read_inputs((name, value) for name, _, value in pairs)
     if since := view.param("since"):
         filters["since"] = _moment(view, since)
     if parent := view.param("parent"):
@@ -271,23 +273,12 @@ def read_filters(view: View, text: dict[str, list[str]]) -> RunFilters:
     return filters
 
 
-def _contained(words: list[str]) -> dict[str, object]:
-    """Return the object that `customer.id=7` and others make together."""
-    found: dict[str, object] = {}
-    for word in words[:8]:
-        path, _, value = word.partition("=")
-        place = found
-        *outer, last = path.split(".")
-        for name in outer[:8]:
-            inner = place.setdefault(name, {})
-            if not isinstance(inner, dict):
-                raise Problem(400, "bad-parameter", f"input.{path} contradicts another filter")
-            place = cast("dict[str, object]", inner)
-        try:
-            place[last] = msgspec.json.decode(value)
-        except (msgspec.DecodeError, UnicodeError):
-            place[last] = value
-    return found
+def _one(view: View, name: str, text: Mapping[str, list[str]]) -> str:
+    """Return a filter that has one value, "" if it is not given. Raises Problem 400."""
+    found = {each for each in (view.param(name), *text.get(name, [])) if each}
+    if len(found) > 1:
+        raise bad_parameter(name, "it is given twice")
+    return next(iter(found), "")
 
 
 def _moment(view: View, text: str) -> datetime:

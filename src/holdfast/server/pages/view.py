@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 from urllib.parse import parse_qsl
@@ -14,10 +14,13 @@ from starlette.requests import Request
 from holdfast.client import Client
 from holdfast.server.access import Level, Principal
 from holdfast.server.problems import Problem
+from holdfast.server.reading import bad_parameter, unknown_parameter
 from holdfast.server.site import Site
 from holdfast.store.port import Store
 
 MAX_FORM: Final = 1024 * 1024  # bytes
+REPEATED: Final = frozenset({"state", "workflow", "queue", "tag", "where", "run"})
+"""The parameters that may be given several times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +126,33 @@ Maker: TypeAlias = Callable[[View], Awaitable[Made]]
 
 
 class Row(msgspec.Struct, frozen=True):
-    """A row of the table of pages: who may ask for what."""
+    """A row of the table of pages: who may ask for what.
+
+    `query` and `form` are the parameters and the fields that there are; `f.NAME` is each field of
+    an input.
+    """
 
     method: str
     path: str
     level: Level
     maker: Maker
+    query: tuple[str, ...] = ()
+    form: tuple[str, ...] = ()
+
+    def check_query(self, names: Sequence[str]) -> None:
+        """Refuse parameters that do not exist, or are given twice. Raises Problem 400."""
+        known = (*self.query, "live") if self.method == "GET" else self.query
+        for name in names:
+            if name not in known:
+                raise unknown_parameter(name, self.query)
+            if name not in REPEATED and names.count(name) > 1:
+                raise bad_parameter(name, "it is given twice")
+
+    def check_form(self, names: Iterable[str]) -> None:
+        """Refuse fields that do not exist. Raises Problem 400."""
+        for name in names:
+            if name not in self.form and not (name.startswith("f.") and "f.NAME" in self.form):
+                raise unknown_parameter(name, self.form)
 
 
 async def read_form(request: Request) -> dict[str, str]:

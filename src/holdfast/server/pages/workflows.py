@@ -7,7 +7,14 @@ from holdfast.errors import HoldfastError
 from holdfast.insight.serving import Served, read_served
 from holdfast.server.catalogue import Entry, find_entries
 from holdfast.server.pages.charts import SPANS, read_charts, read_stats
-from holdfast.server.pages.forms import decode, example, read_fields, read_values, refill
+from holdfast.server.pages.forms import (
+    check_filled,
+    decode,
+    example,
+    read_fields,
+    read_values,
+    refill,
+)
 from holdfast.server.pages.run import parse_uuid
 from holdfast.server.pages.runs import line
 from holdfast.server.pages.sparks import make_sparks
@@ -93,6 +100,7 @@ async def _start(view: View) -> Redirect:
     name = _name(view.form.get("name", ""))
     entry = await _entry(view, name)
     fields = read_fields(None if entry is None else entry.schema)
+    check_filled((each.name for each in fields or ()), view.form)
     if fields is None or "input" in view.form:
         value = decode(view.form.get("input", ""), "the input")
     else:
