@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -168,3 +169,33 @@ def test_a_connection_lost_in_the_check_of_the_schema_is_one_line_and_code_3(
         done = CommandLine(proxy.url)(*arguments, code=exits.DATABASE)
     assert "the connection was lost" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["docs", "list", "--json"]])
+def test_output_that_cannot_be_written_is_one_line_and_code_1(
+    arguments: list[str], buffered: bool
+) -> None:
+    """Fault: it was a traceback of 40 lines, or code 120 after what the interpreter said."""
+    begin = [sys.executable, *([] if buffered else ["-u"]), "-m", "holdfast", *arguments]
+    environment = {name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            begin, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == exits.FAILED
+    [line] = done.stderr.splitlines()
+    assert line.startswith("holdfast: the output cannot be written: No space left on device.")
+
+
+def test_nothing_is_said_if_nobody_reads_the_output() -> None:
+    """`| head -1` has what it wants; `>&-` wants nothing."""
+    for shell, code in (("| true; exit ${PIPESTATUS[0]}", exits.FAILED), (">&-", exits.OK)):
+        for arguments in ("--version", "docs list"):
+            command = f"{sys.executable} -u -m holdfast {arguments} {shell}"
+            done = subprocess.run(
+                ["/bin/bash", "-c", command], capture_output=True, text=True, check=False
+            )
+            assert done.stderr == ""
+            assert done.returncode in (code, exits.OK)  # `true` may end after the output
