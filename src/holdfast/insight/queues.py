@@ -29,14 +29,16 @@ async def check_queues(store: Store) -> Finding:
     paused = {info.settings.name for info in queues if info.is_paused}
     consumed, all_say = await _consumed(store, now)
     missing = sorted(consumed - names)
-    served = (consumed if all_say else names) | {info.settings.dead_letters for info in queues}
+    letters = {info.settings.dead_letters for info in queues} - consumed
+    served = consumed if all_say else names
     problems = [
         f"{name}: a live worker consumes it, and there is no such queue" for name in missing
     ]
     problems += [
         problem
         for each in counted
-        if (problem := _problem(each, now, each.name in paused, each.name in served))
+        if each.name not in letters  # they are counted with the queue that they come from
+        and (problem := _problem(each, now, each.name in paused, each.name in served))
     ]
     if not problems:
         return Finding("message queues", "ok", f"{several(len(counted), 'queue')}; none piles up")

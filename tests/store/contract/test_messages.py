@@ -714,6 +714,20 @@ async def test_doctor_names_a_queue_that_no_worker_consumes(
     assert await problem() is None
 
 
+async def test_doctor_names_dead_letters_once(mail: Mail, clock: Clock, ann: ManualWorker) -> None:
+    """Fault: they were due messages of the queue that has them, too."""
+    await mail.create(max_receives=1, visibility_seconds=1)
+    await mail.send("1")
+    assert await mail.take() == ["1"]
+    await clock.advance(1)
+    assert await mail.take() == []
+    await clock.advance(3600)
+    assert (await check_queues(mail.store)).message == "mail: 1 dead letter"
+    await ann.beat(consumes=("mail", "mail.dead"))
+    both = "mail: 1 dead letter; mail.dead: 1 message due, the oldest for 1 h"
+    assert (await check_queues(mail.store)).message == both
+
+
 async def test_doctor_names_a_queue_that_is_consumed_and_missing(
     mail: Mail, clock: Clock, ann: ManualWorker, bob: ManualWorker
 ) -> None:
