@@ -164,6 +164,10 @@ def test_exhausted_threads_are_shown(cli: CommandLine, tmp_path: Path) -> None:
         process.await_text("all 1 threads for steps and activities are in use, by hold_thread")
         until(lambda: "1/1, 1 wait" in cli("workers").stdout or None, "the shortage to be shown")
         assert cli.json("workers")[0]["threads"]["waiting"] == 1
+        lines = [each.split() for each in cli("workers").stdout.splitlines()]
+        assert lines[0] == ["worker", "queues", "runs", "threads", "up", "heard"]
+        assert lines[3][0] == f"{lines[1][0]}:"  # below, what it executes: no narrow column
+        assert "sample/held_thread@1," in lines[3]
         assert "1 attempt(s) wait for one" in cli("runs", "why", first).stdout
         (tmp_path / "let-go").touch()
 

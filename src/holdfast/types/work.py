@@ -245,7 +245,9 @@ class ThreadUse(Value, frozen=True):
 
 
 class WorkerInfo(Value, frozen=True, kw_only=True):
-    """A worker as the others see it. `handlers` are `app/name@version`.
+    """A worker as the others see it.
+
+    `handlers` are `app/name@version`, of a pinned workflow also `app/name@version+build`.
 
     `consumes` are the message queues of its consumers, None if it does not say so: workers of an
     earlier release do not. `hints` is True if Redis tells it of new work now, False if that is
@@ -267,6 +269,16 @@ class WorkerInfo(Value, frozen=True, kw_only=True):
     hints: bool | None = None
     listens: bool | None = None
     shard: int | None = None
+
+    @property
+    def serves(self) -> tuple[str, ...]:
+        """What it executes, each once: activities and steps have no version."""
+        return tuple(each.removesuffix("@0") for each in self.handlers if "+" not in each)
+
+    @property
+    def builds(self) -> tuple[str, ...]:
+        """The builds of its apps, as far as they pin workflows: others are not recorded."""
+        return tuple(dict.fromkeys(each.partition("+")[2] for each in self.handlers if "+" in each))
 
 
 # The duties of maintenance of which the answer to a heartbeat says if there is something to do.

@@ -19,7 +19,7 @@ from holdfast.cli.inputs import (
     queue_option,
     replace_flows_option,
 )
-from holdfast.cli.render.console import folding, numbers, plain, table, whole
+from holdfast.cli.render.console import console, folding, numbers, plain, table, whole
 from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import Settings, settings_of
 from holdfast.insight.wording import ago, length
@@ -270,20 +270,37 @@ def workers(context: click.Context) -> None:
 async def list_workers(link: Link) -> Answer:
     """List the workers that are signed on.
 
-    Each line says what a worker serves, how many of its threads for plain functions are in use,
-    when it last sent a heartbeat, and, if one uses Redis, if that tells it of new work now. With
-    several databases it says which shard a worker serves.
+    Each line says which queues a worker serves, how many of its threads for plain functions are in
+    use, when it last sent a heartbeat, and, if one uses Redis, if that tells it of new work now.
+    With several databases it says which shard a worker serves, with pinned workflows its build.
+    Below is what the workers execute.
     """
     found, now = await link.store.list_workers(), await link.store.now()
     none = f"no worker is signed on in {link.database}; `holdfast worker MODULE:APP` starts one"
     objects = [plain(each) for each in found]
-    return Answer(objects, lambda: _table(found, now), none=with_database(none))
+    return Answer(objects, lambda: _write(found, now), none=with_database(none))
+
+
+def _write(workers: list[WorkerInfo], now: int) -> None:
+    """Write a line for each worker, and below what they execute: once for those of one code."""
+    from rich.text import Text
+
+    screen = console()
+    screen.print(_table(workers, now))
+    of_code: dict[tuple[str, ...], list[str]] = {}
+    for each in workers:
+        of_code.setdefault(each.serves, []).append(each.worker_id)
+    for serves, ids in of_code.items():
+        who = "all execute" if len(of_code) == 1 < len(ids) else f"{', '.join(ids)}:"
+        screen.print(Text(f"\n{who} {', '.join(serves) or 'nothing'}"))
 
 
 def _table(workers: list[WorkerInfo], now: int) -> Table:
     with_shards = any(each.shard is not None for each in workers)
+    with_builds = any(each.builds for each in workers)
     with_redis = any(each.hints is not None for each in workers)
-    names = ("worker", *(["shard"] if with_shards else []), "queues", "workflows and activities")
+    names = ("worker", *(["shard"] if with_shards else []), "queues")
+    names += ("build",) if with_builds else ()
     counts = numbers("runs", "threads", "up", "heard")
     shown = table(folding(*names), counts, whole("redis") if with_redis else [])
     for each in workers:
@@ -291,7 +308,7 @@ def _table(workers: list[WorkerInfo], now: int) -> Table:
             each.worker_id,
             *([str(each.shard)] if with_shards else []),
             ", ".join(each.queues),
-            ", ".join(handler.removesuffix("@0") for handler in each.handlers),
+            *([", ".join(each.builds)] if with_builds else []),
             f"≤ {each.concurrency}",
             _threads(each.threads),
             length(now - each.started_at),
