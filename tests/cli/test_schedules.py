@@ -78,7 +78,7 @@ def test_a_schedule_is_created_listed_and_shown(cli: CommandLine) -> None:
     assert listed[2].startswith("sample/often    every 15 m")
     shown = cli("schedules", "show", "nightly").stdout
     assert "starts workflow sample/double@1 with input 21" in shown
-    assert "overlap buffer_one, catch_up 1 d, max_missed 1, jitter 30.0 s" in shown
+    assert "overlap buffer_one, catch_up 1 d, max_missed 1, jitter 30 s" in shown
     assert "note: for finance" in shown
     assert "\n  tags a\n" in shown  # its workflow says the queue and the priority
     assert shown.count(" 03:00:00+0") == 3

@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from holdfast.insight.wording import ago, length, moment, several, shorten
+from holdfast.insight.wording import ago, length, length_of, moment, several, shorten
 from holdfast.values.moments import to_datetime
 
 
@@ -29,6 +29,15 @@ from holdfast.values.moments import to_datetime
 )
 def test_lengths_have_their_two_largest_units(microseconds: int, text: str) -> None:
     assert length(microseconds) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (0.2512, "251 ms"), (2, "2 s"), (2.5, "2.5 s"), (60, "1 m"), (3_600, "1 h")],
+)
+def test_lengths_that_people_chose_are_written_as_they_are(seconds: float, text: str) -> None:
+    """Fault: logs and alerts had `3600 s`."""
+    assert length_of(seconds) == text
 
 
 def test_moments_are_in_the_past_or_in_the_future() -> None:

@@ -14,7 +14,6 @@ from holdfast import App, Context, Retry, RunFailed, StepFailed, current_activit
 from holdfast.cli.process.logs import JsonFormatter, LineFormatter
 from holdfast.logs import AttemptFilter
 from holdfast.testing import Environment
-from holdfast.worker.failure_log import pause_text
 
 app = App("shop")
 shop = logging.getLogger("shop")
@@ -93,13 +92,6 @@ def of_level(caplog: pytest.LogCaptureFixture, level: int) -> list[logging.LogRe
     return [
         each for each in caplog.records if each.levelno == level and each.name == "holdfast.run"
     ]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(0.2512, "0.251 s"), (60, "60 s"), (3600, "3600 s"), (86400, "86400 s")]
-)
-def test_a_pause_is_written_as_a_number_of_seconds(seconds: float, text: str) -> None:
-    assert pause_text(seconds) == text
 
 
 async def test_each_failed_attempt_of_a_step_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:

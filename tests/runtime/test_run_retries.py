@@ -457,7 +457,7 @@ async def test_a_failed_attempt_is_logged(
     with caplog.at_level(logging.WARNING, "holdfast.run"):
         await env.run(sale)
     assert "attempt 1 of the run failed" in caplog.text
-    assert "next attempt in 60 s" in caplog.text
+    assert "next attempt in 1 m" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def rule_text(app: str, rule: AlertRule) -> str:
 
 
 def state_text(alert: AlertInfo, now: int) -> str:
-    """Return how an alert stands: `active since 5 m: 7 runs of shop/checkout failed in 600 s`."""
+    """Return how an alert stands: `active since 5 m: 7 runs of shop/checkout failed in 10 m`."""
     if alert.looked_at is None:
         return "no worker has looked yet"
     rule, since = alert.rule, "" if alert.changed_at is None else ago(alert.changed_at, now)

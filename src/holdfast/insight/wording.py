@@ -5,11 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from holdfast.values.durations import length as length
+from holdfast.values.durations import length_of as length_of
+
 if TYPE_CHECKING:
     from holdfast.types import QueueMetrics, RunRecord
 
 _SECOND = 1_000_000
-_UNITS = ((86_400, "d"), (3_600, "h"), (60, "m"))
 
 
 def queued_and_worked(run: RunRecord, now: int) -> tuple[str, str]:
@@ -33,29 +35,6 @@ def failed_times(run: RunRecord) -> str:
     if last.attempts is None:
         return f"failed {several(last.number, 'time')}"
     return f"failed {last.number} of {several(last.attempts, 'time')}"
-
-
-def length(microseconds: int) -> str:
-    """Return a length of time with its two largest units: `3.2 ms`, `41 s`, `2 h 5 m`."""
-    seconds = max(0, microseconds) / _SECOND
-    if seconds < 0.0995:
-        return f"{seconds * 1000:.1f} ms"
-    if seconds < 0.9995:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for index, (unit, name) in enumerate(_UNITS):
-        if whole >= unit:
-            smaller, small_name = _UNITS[index + 1] if index + 1 < len(_UNITS) else (1, "s")
-            rest = whole % unit // smaller
-            return f"{whole // unit} {name}" + (f" {rest} {small_name}" if rest else "")
-    return f"{whole} s"
-
-
-def length_of(seconds: float) -> str:
-    """Return a length of time that is given in seconds, as `length` does."""
-    return length(round(seconds * _SECOND))
 
 
 def behind(seconds: float | None) -> str:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from holdfast.types.base import Value
+from holdfast.values.durations import length_of
 
 AlertKind: TypeAlias = Literal["failed", "stuck", "backlog", "slow", "no_worker"]
 
@@ -74,7 +75,7 @@ class AlertEvent(Value, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The event as a sentence: `checkout fails: 7 runs of shop/checkout failed in 600 s`."""
+        """The event as a sentence: `checkout fails: 7 runs of shop/checkout failed in 10 m`."""
         seen = "its code is gone"
         if self.value is not None:
             seen = seen_text(self.kind, self.app, self.subject, self.value, self.within_seconds)
@@ -110,12 +111,12 @@ def seen_text(
     noun = "run" if value == 1 else "runs"
     match kind:
         case "failed":
-            return f"{value:g} {noun} of {of} failed in {within_seconds:g} s"
+            return f"{value:g} {noun} of {of} failed in {length_of(within_seconds or 0)}"
         case "stuck":
             return f"{value:g} {noun} of {of} {'is' if value == 1 else 'are'} stuck"
         case "backlog":
-            return f"the oldest task of queue {of} has waited for {value:g} s"
+            return f"the oldest task of queue {of} has waited for {length_of(value)}"
         case "slow":
-            return f"95 of 100 runs of {of} took less than {value:g} s"
+            return f"95 of 100 runs of {of} took less than {length_of(value)}"
         case _:
             return f"live workers of queue {of}: {value:g}"

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them, in seconds."""
+"""Lengths of time as people write and read them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ Duration: TypeAlias = str | int | float | timedelta
 LONGEST_SECONDS: Final = 1e10  # 317 years
 
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_SECOND: Final = 1_000_000
+_LARGE_UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"))
 _part = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|[smhdw])")
 _whole = re.compile(rf"(?:{_part.pattern} *)+")
 
@@ -32,6 +34,29 @@ def seconds(value: Duration) -> float:
     if isinstance(length, bool) or not isinstance(length, int | float):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"not a duration: {value!r}; write seconds, '90s' or a timedelta")
     return _checked(length, value)
+
+
+def length(microseconds: int) -> str:
+    """Return a length of time with its two largest units: `3.2 ms`, `41.3 s`, `2 h 5 m`."""
+    seconds = max(0, microseconds) / _SECOND
+    if seconds < 0.0995:
+        return f"{seconds * 1000:.1f} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for index, (unit, name) in enumerate(_LARGE_UNITS):
+        if whole >= unit:
+            smaller, small_name = (*_LARGE_UNITS, (1, "s"))[index + 1]
+            rest = whole % unit // smaller
+            return f"{whole // unit} {name}" + (f" {rest} {small_name}" if rest else "")
+    return f"{whole} s"
+
+
+def length_of(seconds: float) -> str:
+    """Return a length of time that is given in seconds, as `length` does; `10 s`, not `10.0 s`."""
+    return length(round(seconds * _SECOND)).replace(".0 ", " ") if seconds else "0 s"
 
 
 def _checked(length: float, value: Duration) -> float:

@@ -26,10 +26,11 @@ from holdfast.errors import PayloadLocked, WorkerLost
 from holdfast.retry import RecordedRetry
 from holdfast.store.shared_calls import BRIEF_MILLIS
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
+from holdfast.values.durations import length_of
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
-from holdfast.worker.failure_log import log_failed_activity, pause_text
+from holdfast.worker.failure_log import log_failed_activity
 from holdfast.worker.fitting import UNFIT
 from holdfast.worker.recording import repeated
 from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution
@@ -361,7 +362,7 @@ def _what_follows(execution: ActivityExecution, outcome: ActivityOutcome) -> str
     if outcome == "retried":
         asked = execution.delay_seconds
         pause = call.retry.pause_seconds(attempt) if asked is None else asked
-        return f"next attempt in about {pause_text(pause)}"
+        return f"next attempt in about {length_of(pause)}"
     if outcome != "recorded":
         return None
     if not execution.retryable:

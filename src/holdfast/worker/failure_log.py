@@ -12,6 +12,7 @@ from uuid import UUID
 from holdfast.codec import decode_error
 from holdfast.runtime.turn.run_retry import Retried
 from holdfast.types import ClaimedTask, ErrorInfo, Finish, StepTaskOutcome, Undelivered
+from holdfast.values.durations import length_of
 
 logger = logging.getLogger("holdfast.run")
 
@@ -34,7 +35,7 @@ def log_failed_step(
         error,
         "it is not tried again"
         if retry_seconds is None
-        else f"next attempt in {pause_text(retry_seconds)}",
+        else f"next attempt in {length_of(retry_seconds)}",
         extra={
             "run_id": str(run_id),
             "workflow": workflow,
@@ -108,7 +109,7 @@ def log_end(run_id: UUID, workflow: str, end: Finish) -> None:
             workflow,
             end.attempt.number,
             decode_error(end.failure),
-            pause_text(end.attempt.delay),
+            length_of(end.attempt.delay),
             extra={
                 "run_id": str(run_id),
                 "workflow": workflow,
@@ -118,11 +119,6 @@ def log_end(run_id: UUID, workflow: str, end: Finish) -> None:
         )
     elif end.error is not None:
         log_failed_run(run_id, workflow, end.error)
-
-
-def pause_text(seconds: float) -> str:
-    """Return how long a pause is: `0.25 s`, `3600 s`."""
-    return f"{seconds:.3g} s" if seconds < 1000 else f"{seconds:.0f} s"
 
 
 def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:

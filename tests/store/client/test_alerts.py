@@ -62,7 +62,7 @@ async def test_runs_that_fail_start_the_workflow_that_tells_of_it(
         for worker in workers:
             await worker.stop(0)
     assert [(each.active, each.value) for each in told] == [(True, 2.0)]
-    assert told[0].text == "checkout fails: 2 runs of shop/checkout failed in 600 s"
+    assert told[0].text == "checkout fails: 2 runs of shop/checkout failed in 10 m"
 
 
 async def advance(store: Store) -> None:

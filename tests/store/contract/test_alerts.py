@@ -127,7 +127,7 @@ async def test_failures_are_told_once_when_they_begin_and_once_when_they_are_ove
         "within_seconds": 600.0,
         "at": "2026-01-01T00:00:20Z",
     }
-    assert event.text == "order fails: 5 runs of test/order failed in 600 s"
+    assert event.text == "order fails: 5 runs of test/order failed in 10 m"
     for _ in range(5):
         assert await look(store, clock) == []
     assert await ear.news() == []
