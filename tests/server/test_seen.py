@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 
 from holdfast import App, Client, Context, Retry, current_step
 from holdfast.cli.root import holdfast
+from holdfast.errors import RunFailed
 from holdfast.events import TYPES
 from holdfast.mcp.server import McpServer
 from holdfast.payloads import AesGcm
@@ -173,8 +174,10 @@ async def test_no_page_tells_of_what_is_not_seen() -> None:
                 names += ["vault/nightly"] if "schedule" in path else []
                 names += ["vault-mail", "default"] if "queue" in path else []
                 for name in names:
+                    query = {"name": name, "do": "cancel", "workflow": name}
+                    asked = "&".join(f"{each}={query[each]}" for each in query if each in row.query)
                     url, form = (
-                        f"{path}?name={name}&do=cancel&workflow={name}",
+                        f"{path}?{asked}",
                         {
                             "name": "go" if "/do/" in path else name,
                             "key": vault.approval,
@@ -186,9 +189,11 @@ async def test_no_page_tells_of_what_is_not_seen() -> None:
                             "typed": "0",
                         },
                     )
-                    for live in ("", "&live=1"):
+                    form = {each: form[each] for each in form if each in row.form}
+                    for live in ("", "&live=1") if row.method == "GET" else ("",):
                         options: dict[str, Any] = {"form": form} if row.method == "POST" else {}
                         answer = await asker.ask(row.method, url + live, **options)
+                        assert not answer.startswith("400 ") or "unknown" not in answer, url
                         told = answer.replace(name, "").replace(name.replace("/", "%2F"), "")
                         assert "vault" not in told.replace(f"workflow={name}", ""), url
                         others = set(vault.runs.values()) - {run}
@@ -426,12 +431,18 @@ async def test_who_has_no_key_is_told_so_and_sees_the_rest() -> None:
         await ctx.stream("progress").write(text)
         await ctx.wait_for_signal("go")
 
+    @sealed.workflow
+    async def fail(ctx: Context, text: str) -> None:
+        raise OSError(text)
+
     worker = Worker(sealed, store, WorkerOptions(run_logs=True))
     await worker.start()
     async with Client(store=store, app=sealed) as client, asking(store) as asker:
         handle = await client.start(work, SECRET)
         async for _ in client.runs.follow_log_lines(handle.run_id):
             break
+        with pytest.raises(RunFailed):
+            await (await client.start(fail, SECRET)).result()
         for asker.principal, told in (
             (Principal("all", "admin"), "(encrypted with key k9)"),
             (BLIND, MARK),
@@ -441,6 +452,10 @@ async def test_who_has_no_key_is_told_so_and_sees_the_rest() -> None:
                 assert answer.startswith("200 "), (path, answer)
                 assert SECRET not in answer
                 assert told in answer or path in ("/steps", "/timeline"), (path, answer)
+            answer = await asker.ask("GET", "/v1/runs?status=failed")
+            assert answer.startswith("200 "), answer  # the error of a run is not to fail the list
+            assert "builtins.OSError" in answer
+            assert SECRET not in answer
             lines = await asker.ask("GET", f"/v1/runs/{handle.run_id}/logs")
             assert lines.startswith("422 ")
             assert "the lines of this log are encrypted with key k9" in lines

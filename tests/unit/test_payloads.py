@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 import json
 import zlib
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import check_open, decoder, encode, encode_error, seal_label
+from holdfast.codec import check_open, decode_error, decoder, encode, encode_error, seal_label
 from holdfast.errors import ConfigurationError, PayloadError, PayloadLocked
 from holdfast.payloads import READABLE, AesGcm, Payloads, Zlib
 from holdfast.payloads.store.store import PayloadStore
@@ -118,6 +119,23 @@ def test_of_an_error_only_the_class_stays_readable() -> None:
     assert "line 3" not in sealed
     assert AES.open(sealed) == text
     assert json.loads(AES.open(f'{{"cause": {sealed}}}'))["cause"]["message"] == "card 4711"
+
+
+def test_a_reader_without_the_key_can_decode_an_error() -> None:
+    """Fault: `data` was the text that it is encrypted; a list of runs of others failed by it."""
+    codecs = (AES, Payloads([Zlib(min_bytes=0), AesGcm({"k1": KEY})]))
+    for payloads, data in product(codecs, ({"card": 4711}, None)):
+        info = ErrorInfo("shop.Declined", "card 4711", "at", ("builtins.ValueError",), data=data)
+        sealed = payloads.seal_error(encode_error(info))
+        hidden = ErrorInfo("shop.Declined", "(encrypted with key k1)", bases=info.bases)
+        assert decode_error(READABLE.open(sealed)) == hidden
+        whole = f'{{"kind":"flow.Failed","message":"a step failed","cause":{sealed}}}'
+        assert decode_error(READABLE.open(whole)).cause == hidden
+        assert decode_error(payloads.open(sealed)) == info
+    steps = [("kind", "a"), ("message", "b"), ("data", "c")]  # results of steps of these names
+    sealed_steps = [f'"{name}":{AES.seal(encode(each))}' for name, each in steps]
+    outputs = "{" + ",".join(sealed_steps) + "}"
+    assert set(json.loads(READABLE.open(outputs)).values()) == {"(encrypted with key k1)"}
 
 
 def test_the_field_of_envelopes_is_reserved() -> None:
