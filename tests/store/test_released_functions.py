@@ -27,8 +27,8 @@ where p.pronamespace = 'holdfast'::regnamespace and p.proname !~ '^_' order by 1
 async def test_functions_take_and_return_what_those_of_the_release_did(database_url: str) -> None:
     """Fault: the charts of a server of 0.1.0 failed, once `read_stats` had no column `seconds`.
 
-    A parameter or a column more is none to them; `list_runs` has got its own before two that
-    nobody passes.
+    More columns, and more parameters that have defaults, change nothing for them. `list_runs` has
+    new parameters before two that clients of 0.1.0 do not pass.
     """
     connection = await asyncpg.connect(database_url, server_settings={"search_path": "holdfast"})
     found = await connection.fetch(FUNCTIONS)

@@ -28,7 +28,7 @@ from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.attempts import Execution, Launcher
 from holdfast.worker.threads import ThreadBook
 
-_LOOKS_PER_BEAT = 100  # at attempts that run
+_LOOKS_PER_BEAT = 100  # looks at running attempts between two heartbeats
 
 Replaced: TypeAlias = "dict[object, Callable[..., Any] | list[object]]"
 """What stands for the functions of steps: others, or what their attempts raise or return."""
@@ -126,7 +126,7 @@ class KillableWorker(Worker):
         stand_in: StandIn,
     ) -> None:
         self._plan, self._replaced, self._stand_in = plan, replaced, stand_in
-        self._looks = 0  # on end, in which attempts were running
+        self._looks = 0  # one after the other, at which attempts were running
         super().__init__(app, store, options, clock=clock)
 
     def _make_launcher(self, app: App, book: ThreadBook) -> Launcher:

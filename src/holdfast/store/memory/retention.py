@@ -129,7 +129,7 @@ def keep_runs(tables: Tables, now: int, run_ids: Collection[UUID]) -> set[UUID]:
 def kept_runs(tables: Tables, run_ids: Collection[UUID]) -> dict[UUID, str]:
     """Return those of some ended runs that must be kept, each with the reason.
 
-    One that says until when is preferred.
+    A reason whose end is known is preferred.
     """
     kept: dict[UUID, str] = {}
     asked = set(run_ids)

@@ -244,7 +244,7 @@ begin
     v_growth := case
         when v_backoff = 'fixed' then 1
         when v_backoff = 'linear' then p_attempt
-        when (p_attempt - 1) * ln(v_factor) > 600 then 1e290  -- times a base, less than would overflow
+        when (p_attempt - 1) * ln(v_factor) > 600 then 1e290  -- no base makes it overflow
         else power(v_factor, p_attempt - 1) end;
     return least(v_growth * (p_retry ->> 'base')::float8, (p_retry ->> 'max')::float8)
         * (1 + (p_retry ->> 'jitter')::float8 * (2 * random() - 1));
