@@ -135,11 +135,10 @@ class Worker:
         self._notifier, self._last_calls, self._shard = Notifier(store.notify), LastCalls(), shard
         notify = self._notifier.submit
         self._releases = Releases(store, info.worker_id, notify, self._last_calls)
-        self._reader = LogReader(store)
+        self._reader, self._tracer = LogReader(store), tracer
         self._resources = self._make_resources(app)
         self._threads = ThreadPoolExecutor(options.threads, thread_name_prefix=STEP_THREADS)
         book = ThreadBook(options.threads, app.registry.layers.threads)
-        self._tracer = tracer
         self._streams = Streams(store, info.worker_id, clock, notify)
         self._launcher = self._make_launcher(app, book)
         self._agenda = Agenda(
