@@ -145,7 +145,12 @@ def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     (answer,) = cli.json("runs", "retry", run)
     assert cli.state(answer["new_run_id"]) == "queued"
     again = cli("runs", "retry", run, code=exits.FAILED).stdout
-    assert f"retried before, as {answer['new_run_id']}, which is running" in again
+    assert f"a run follows it already: {answer['new_run_id']}, which is running" in again
+    keyed = cli.start("double", "1", "--key", "k")
+    hand.fail(keyed)
+    other = cli.start("double", "2", "--key", "k", "--if-ended", "start")
+    again = cli("runs", "retry", keyed, code=exits.FAILED).stdout
+    assert f"a run follows it already: {other}, which is running" in again
     explained = cli.json("runs", "why", run)
     assert f"retried as run {answer['new_run_id']}, which is queued" in explained["details"][-1]
     assert explained["commands"] == [f"holdfast runs why {answer['new_run_id']}"]

@@ -161,7 +161,7 @@ def retry(
         retried = await client.runs.retry(run_id, from_step=from_step, failed_steps=failed_steps)
         text = f"retried as {retried.run_id}"
         if retried.already_existed:
-            text = f"it was retried before, as {retried.run_id}, which is {retried.status_at_start}"
+            text = f"a run follows it already: {retried.run_id}, which is {retried.status_at_start}"
         return Change(not retried.already_existed, text, retried.run_id)
 
     def every(client: Client) -> ChangeAll:
