@@ -138,6 +138,14 @@ def test_a_run_that_has_ended_is_reported_once_and_not_changed(
     assert shown == f"{run}: it has ended (failed) and cannot be changed\n"
 
 
+def test_a_run_is_not_retried_after_its_key_has_started_again(cli: CommandLine, hand: Hand) -> None:
+    run = cli.start("double", "1", "--key", "k")
+    hand.fail(run)
+    other = cli.start("double", "2", "--key", "k", "--if-ended", "start")
+    again = cli("runs", "retry", run, code=exits.FAILED).stdout
+    assert f"a run follows it already: {other}, which is running" in again
+
+
 def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     run = cli.start("double", "1")
     assert "only a run that failed" in cli("runs", "retry", run, code=exits.FAILED).stdout
@@ -146,11 +154,6 @@ def test_a_failed_run_is_retried_once(cli: CommandLine, hand: Hand) -> None:
     assert cli.state(answer["new_run_id"]) == "queued"
     again = cli("runs", "retry", run, code=exits.FAILED).stdout
     assert f"a run follows it already: {answer['new_run_id']}, which is running" in again
-    keyed = cli.start("double", "1", "--key", "k")
-    hand.fail(keyed)
-    other = cli.start("double", "2", "--key", "k", "--if-ended", "start")
-    again = cli("runs", "retry", keyed, code=exits.FAILED).stdout
-    assert f"a run follows it already: {other}, which is running" in again
     explained = cli.json("runs", "why", run)
     assert f"retried as run {answer['new_run_id']}, which is queued" in explained["details"][-1]
     assert explained["commands"] == [f"holdfast runs why {answer['new_run_id']}"]
