@@ -18,9 +18,12 @@ from holdfast.errors import ConfigurationError, ForkRefused, InvalidInput, RunTi
 from holdfast.events import FORKED
 from holdfast.insight.why import explain_run
 from holdfast.payloads import AesGcm
+from holdfast.runtime.code import instance
+from holdfast.runtime.code.begun import call_begun
 from holdfast.runtime.code.run import RunInfo
 from holdfast.runtime.turn.rehearsal import rehearse
 from holdfast.testing import Environment
+from holdfast.types import Event
 
 app = App("shop", retry=Retry.NEVER)
 calls: list[str] = []
@@ -548,3 +551,29 @@ async def test_a_run_that_is_stuck_is_not_retried(env: Environment) -> None:
     await env.advance("10m")
     run = await newest(env, handle.run_id)
     assert (run.run_id, run.state, run.last_failure) == (handle.run_id, "stuck", None)
+
+
+async def test_the_entries_of_retries_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each attempt has the entries of those before in its log, and reads them in one pass."""
+    read, attempts = 0, 0
+
+    def counted(event: Event) -> str | None:
+        nonlocal read
+        read += 1
+        return call_begun(event)
+
+    often = App("often")
+
+    @often.workflow(retry=Retry(attempts=None, base=0))
+    async def stubborn(ctx: Context) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts < 40:
+            raise Away
+
+    monkeypatch.setattr(instance, "call_begun", counted)
+    async with Environment(often, replay=False) as env:
+        await env.run(stubborn)
+        (newest, *_) = (await env.client.runs.list()).runs
+        log = await env.client.runs.log(newest.run_id)
+    assert 0 < read < attempts * len(log)

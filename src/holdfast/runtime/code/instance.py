@@ -176,7 +176,7 @@ class Instance:
         if Step.any_aliases:
             for event in events:
                 self.steps.learn_keys(event)
-        history = self.history
+        history, keys, read = self.history, set[str | None](), 0
         for place, event in enumerate(events):
             try:
                 details = event.details
@@ -187,11 +187,13 @@ class Instance:
                 if (ledger := FACTS.get(event.type)) is not None:
                     self.ledger(ledger).learn(event)
                 elif event.type == FORKED:
-                    self._learn_fork(event, events[:place])
+                    keys.update(call_begun(each) or each.key for each in events[read:place])
+                    read = place  # the log has an entry for each retry: there may be many
+                    self._learn_fork(event, events[:place], keys)
             except (InvalidInput, *UNREADABLE) as error:
                 raise unreadable(event, error) from None
 
-    def _learn_fork(self, event: Event, copied: Sequence[Event]) -> None:
+    def _learn_fork(self, event: Event, copied: Sequence[Event], keys: set[str | None]) -> None:
         fork, history = read_forked(event.details or ""), self.history
         self.seed, self.attempt = fork.seed, fork.attempt
         self.loop.salt(self.seed.int & _SALT_BITS)
@@ -207,14 +209,12 @@ class Instance:
             updates.begin_again()
         if (commands := self.find(Commands)) is not None:
             commands.taken_back.clear()
-        certain = forget_begun(history, fork)
-        keys = frozenset(call_begun(each) or each.key for each in copied) - certain
-        is_attempt = fork.attempt is not None
-        history.left_out = frozenset(fork.again or () if is_attempt else ()) - keys
+        copies = frozenset(keys - forget_begun(history, fork))
+        history.left_out = frozenset(() if fork.attempt is None else fork.again or ()) - copies
         if fork.again is None:  # a cancel was left out: any call may come later, or not at all
-            history.copied = keys
+            history.copied = copies
         else:
-            history.again.update(dict.fromkeys(fork.again, keys))
+            history.again.update(dict.fromkeys(fork.again, copies))
 
     def feed(self, event: Event) -> None:
         """Deliver one event, then run the code until it is blocked. In a pause, keep the event.
