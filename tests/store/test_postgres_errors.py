@@ -109,6 +109,14 @@ def test_a_lost_answer_is_not_a_refusal(lost: Exception) -> None:
     assert "may have carried out the call" in str(error)
 
 
+def test_a_database_that_takes_no_writes_says_where_the_reason_stands() -> None:
+    """Fault: it said `cannot execute INSERT in a read-only transaction`, and no way out."""
+    said = {"C": "25006", "M": "cannot execute INSERT", "S": "ERROR", "V": "ERROR"}
+    text = str(translate(asyncpg.PostgresError.new(said)))
+    assert text.startswith("the database takes no writes now (`holdfast doctor` says why): cannot")
+    assert text.endswith("(25006)")
+
+
 def test_a_connection_is_sound_after_a_statement_that_the_server_stopped() -> None:
     """Fault: with a short statement_timeout each call opened a connection."""
     assert is_sound(asyncpg.QueryCanceledError("canceling statement due to statement timeout"))

@@ -93,6 +93,9 @@ _MEANINGS: Final[dict[type[HoldfastError], str]] = {
     DatabaseError: "the database refuses the call: ",
 }
 
+_READ_ONLY: Final = "25006"
+_READ_ONLY_TEXT: Final = "the database takes no writes now (`holdfast doctor` says why): "
+
 # What the driver raises: errors of the server and its own errors.
 FOREIGN: Final = (
     asyncpg.PostgresError,
@@ -165,7 +168,8 @@ def _from_server(error: asyncpg.PostgresError) -> HoldfastError:
     kind = error_class(error)
     if kind in _OURS:
         return kind(str(error))
-    text = f"{_MEANINGS.get(kind, '')}{error} ({code})" if code else str(error)
+    meaning = _READ_ONLY_TEXT if code == _READ_ONLY else _MEANINGS.get(kind, "")
+    text = f"{meaning}{error} ({code})" if code else str(error)
     return DatabaseUnavailable(text, unanswered=True) if _is_unanswered(error) else kind(text)
 
 
