@@ -165,6 +165,9 @@ async def _furnish(client: Client) -> None:
     await client.queues.send("mail", HOSTILE)
     for message in await client.queues.receive("mail"):
         await client.queues.nack(message, error="no such mailbox")
+    url = "http://127.0.0.1:9/" + "p" * 200  # nothing answers
+    await client.topics.subscribe("parcels.#", url=url, secret="s" * 32, allow_inner=True)
+    await client.topics.publish("parcels.lost", HOSTILE)
 
 
 # Returns what reaches out of the window: neither in a box that scrolls nor cut with dots.
@@ -470,6 +473,7 @@ def test_tables_are_read_in_a_narrow_window_without_moving_them(
     page = reader.go(path)
     tables = page.locator("table.cards")
     expect(tables.first).to_be_visible()
+    assert page.locator("table:not(.cards)").count() == 0
     wide = (
         "all => all.filter(a => a.parentElement.scrollWidth > a.parentElement.clientWidth).length"
     )
@@ -626,6 +630,16 @@ def test_a_run_with_a_long_key_can_be_chosen_in_a_narrow_window(desk: Desk, read
     boxes = reader.go("/runs?q=tag:long").locator("td [name=run]")
     expect(boxes).to_have_count(2)
     assert [each.evaluate("each => each.clientWidth >= 12") for each in boxes.all()] == [True] * 2
+
+
+def test_a_name_that_turns_its_direction_turns_nothing_around_it(
+    desk: Desk, reader: Reader
+) -> None:
+    """U+202E would write the rest of the line from right to left, too."""
+    desk.start(ship, Order(1), key="\u202ekcab")
+    name = reader.go("/runs?q=\u202ekcab").get_by_role("heading", level=1)
+    expect(name).to_contain_text("kcab")
+    assert name.evaluate("each => getComputedStyle(each).unicodeBidi") == "isolate"
 
 
 @pytest.mark.parametrize("width", [360, 1280])

@@ -470,7 +470,9 @@ async def test_a_fork_with_an_empty_form_has_the_input_of_its_run() -> None:
     async with furnished(memory()) as (asker, shop, _):
         asker.principal = BLIND
         path = f"/runs/{shop.runs['broken']}/fork"
-        assert MARK not in await asker.ask("GET", path)
+        html = await asker.ask("GET", path)
+        assert MARK not in html
+        assert 'placeholder="hidden from you: left empty, it stays as it is"' in html
         made = str(uuid7())
         answer = await asker.ask("POST", path, form={"run_id": made, "input": ""})
         assert answer.startswith("303 ")
