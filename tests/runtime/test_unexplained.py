@@ -964,6 +964,22 @@ def test_a_renamed_step_that_left_no_record_keeps_its_idempotency_key() -> None:
     assert {call.key: call.id for call in bench.started} == {"charge": first, "charge#3": third}
 
 
+def test_steps_of_one_former_name_share_no_idempotency_key() -> None:
+    """Fault: the calls of a step that was split in two had one key, and one effect."""
+    card, bank = renamed("card", "pay"), renamed("bank", "pay")
+
+    async def code(ctx: Context) -> object:
+        return await asyncio.gather(card(1), bank(2), card(3), bank(4))
+
+    bench = Bench(code)
+    expected = [f"{bench.run_id}/{key}" for key in ("pay", "pay#2", "pay#3", "pay#4")]
+    assert [call.id for call in bench.started] == expected
+    bench.complete("bank", 1)
+    bench.settle()
+    bench.crash(code)
+    assert [call.id for call in bench.started] == [expected[0], *expected[2:]]
+
+
 def test_a_former_name_is_not_in_the_key_of_a_call_with_an_id_or_another_name() -> None:
     charge = renamed("charge", "pay")
 

@@ -279,11 +279,7 @@ def first_id(step: StepContext, began: int) -> str:
 
 
 def former_keys(step: Step[..., object], key: str, name: str) -> Iterator[str]:
-    """Yield the keys of a call under the step's aliases; none if it has an `id` or another name.
-
-    The first one is in its idempotency key: an attempt under the old name may have had its effect,
-    and its worker may have died before anything of it was recorded.
-    """
+    """Yield the keys of a call under the step's aliases; none if it has an `id` or another name."""
     scope, slash, leaf = key.rpartition("/")
     own, mark, number = leaf.partition("#")
     if own == name == step.name:

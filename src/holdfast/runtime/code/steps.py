@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import fingerprint
-from holdfast.definitions.steps import Step, former_keys
+from holdfast.definitions.steps import Step
 from holdfast.errors import DeterminismError, InvalidInput, StepFailed, StepTimedOut
 from holdfast.events import (
     STEP_COMPLETED,
@@ -53,6 +53,8 @@ class Call(msgspec.Struct, eq=False):
     under which the attempt has opened a stream. `origins` are the runs that this one retries, whose
     transactions may have left a result that their logs lack, with True if that is taken. `begun` is
     True if the log says that this transaction has begun. `args` and `kwargs` are as they came.
+    `former` is the key under the first name that the step had: an attempt under it may have had its
+    effect, and its worker may have died before the log had anything of it.
     """
 
     key: str
@@ -69,11 +71,12 @@ class Call(msgspec.Struct, eq=False):
     begun: bool = False
     origins: tuple[tuple[UUID, int, bool], ...] = ()
     future: asyncio.Future[Any] | None = None
+    former: str = ""
 
     @property
     def id(self) -> str:
         """The call's own id, the same at each attempt: an idempotency key for the outside."""
-        return f"{self.run_id}/{next(former_keys(self.step, self.key, self.name), self.key)}"
+        return f"{self.run_id}/{self.former or self.key}"
 
     @property
     def fingerprint(self) -> int:
@@ -195,12 +198,17 @@ class Steps(Ledger, msgspec.Struct, eq=False):
         return coro
 
     def _take_alias(self, call: Call) -> None:
-        """Give a call the key and the name that its step had before, if the log has those."""
-        scope = self._run.loop.scope()
+        """Give a call the key and the name that its step had before, if the log has those.
+
+        Calls of steps with one former name are counted together for it, as they were then.
+        """
+        scope, first = self._run.loop.scope(), call.step.aliases[0]
+        call.former = scope.key(first, f"{first}@")
         known = ChainMap[str, Any](self._recorded, self._run.history.again)
         if call.key not in known:
             found = scope.former_key(call.name, call.step.aliases, known.__contains__)
-            call.key, call.name = found or (call.key, call.name)
+            if found is not None:
+                (call.key, call.name), call.former = found, ""
 
     async def _perform(self, call: Call) -> object:
         run, key, pending = self._run, call.key, self.pending
