@@ -53,8 +53,7 @@ class Call(msgspec.Struct, eq=False):
     under which the attempt has opened a stream. `origins` are the runs that this one retries, whose
     transactions may have left a result that their logs lack, with True if that is taken. `begun` is
     True if the log says that this transaction has begun. `args` and `kwargs` are as they came.
-    `former` is the key under the first name that the step had: an attempt under it may have had its
-    effect, and its worker may have died before the log had anything of it.
+    `former` is the key under the step's first name: an attempt may have had its effect under it.
     """
 
     key: str
@@ -76,7 +75,7 @@ class Call(msgspec.Struct, eq=False):
     @property
     def id(self) -> str:
         """The call's own id, the same at each attempt: an idempotency key for the outside."""
-        return f"{self.run_id}/{self.former or self.key}"
+        return f"{self.run_id}/{(self.name == self.step.name and self.former) or self.key}"
 
     @property
     def fingerprint(self) -> int:
@@ -150,8 +149,7 @@ class Steps(Ledger, msgspec.Struct, eq=False):
             return
         failed = read_step_failed(text)
         self._check(call, failed.name, failed.args)
-        kind = StepTimedOut if failed.timed_out else StepFailed
-        history = self._run.history
+        kind, history = StepTimedOut if failed.timed_out else StepFailed, self._run.history
         history.note_failures().tell(call.key, history.position)
         future.set_exception(kind(call.key, failed.error))
 
@@ -198,17 +196,13 @@ class Steps(Ledger, msgspec.Struct, eq=False):
         return coro
 
     def _take_alias(self, call: Call) -> None:
-        """Give a call the key and the name that its step had before, if the log has those.
-
-        Calls of steps with one former name are counted together for it, as they were then.
-        """
+        """Give a call the key and the name that its step had before, if the log has those."""
         scope, first = self._run.loop.scope(), call.step.aliases[0]
-        call.former = scope.key(first, f"{first}@")
+        call.former = scope.key(first, f"{first}@")  # of all steps that had this name, as then
         known = ChainMap[str, Any](self._recorded, self._run.history.again)
         if call.key not in known:
             found = scope.former_key(call.name, call.step.aliases, known.__contains__)
-            if found is not None:
-                (call.key, call.name), call.former = found, ""
+            call.key, call.name = found or (call.key, call.name)
 
     async def _perform(self, call: Call) -> object:
         run, key, pending = self._run, call.key, self.pending
@@ -314,8 +308,7 @@ class Executions(msgspec.Struct, eq=False):
         Raises DeterminismError for a recorded pause of a step that could not be tried again.
         """
         issued, pending, executing = steps.issued, steps.pending, self.executing
-        found: list[Call] = []
-        taken = 0
+        found, taken = list[Call](), 0
         for call in issued:
             if call.mark > durable and call.retry_at is None:
                 break
@@ -368,9 +361,8 @@ class Executions(msgspec.Struct, eq=False):
 
     def all_pause(self, steps: Steps, now: int) -> bool:
         """Return True if every pending step pauses so long that the run does not need its lease."""
-        pending = steps.pending
-        return len(pending) <= len(self.pausing) and all(
-            (call.retry_at or 0) > now + IN_PLACE for call in pending.values()
+        return len(steps.pending) <= len(self.pausing) and all(
+            (call.retry_at or 0) > now + IN_PLACE for call in steps.pending.values()
         )
 
     def next_retry(self, durable: int | None = None) -> int | None:
