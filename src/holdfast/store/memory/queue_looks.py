@@ -45,7 +45,8 @@ class MemoryQueueLooks(Part):
             dead = tables.queues.rows.get(row.settings.dead_letters or "")
             if dead is None:
                 raise InvalidInput(
-                    f"queue {queue} does not have dead letters: it was created without max_receives"
+                    f"queue {queue} has no dead letters of its own: name one created with "
+                    "max_receives"
                 )
             found = [
                 each

@@ -155,7 +155,7 @@ begin
     select * into v_dead from holdfast.queues q where q.name = v_queue.dead_letters;
     if v_dead.queue_id is null then
         raise invalid_parameter_value using message = format(
-            'queue %s does not have dead letters: it was created without max_receives', p_queue);
+            'queue %s has no dead letters of its own: name one created with max_receives', p_queue);
     end if;
     if v_queue.fifo then
         with gone as (
