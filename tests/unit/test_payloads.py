@@ -124,7 +124,8 @@ def test_of_an_error_only_the_class_stays_readable() -> None:
 def test_a_reader_without_the_key_can_decode_an_error() -> None:
     """Fault: `data` was the text that it is encrypted; a list of runs of others failed by it."""
     codecs = (AES, Payloads([Zlib(min_bytes=0), AesGcm({"k1": KEY})]))
-    for payloads, data in product(codecs, ({"card": 4711}, None)):
+    datas: tuple[dict[str, object] | None, ...] = ({"card": 4711}, None)
+    for payloads, data in product(codecs, datas):
         info = ErrorInfo("shop.Declined", "card 4711", "at", ("builtins.ValueError",), data=data)
         sealed = payloads.seal_error(encode_error(info))
         hidden = ErrorInfo("shop.Declined", "(encrypted with key k1)", bases=info.bases)
