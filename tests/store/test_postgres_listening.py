@@ -184,3 +184,17 @@ async def test_schemas_of_one_database_do_not_hear_each_other(scene: Scene) -> N
     assert await there.next() == "sentinel"
     assert there.nothing
     await other.close()
+
+
+async def test_a_listener_whose_caller_is_cancelled_is_not_called(scene: Scene) -> None:
+    """It could not be stopped: nobody got what stops it."""
+    left, heard = Heard(), Heard()
+    asking = asyncio.create_task(scene.store.listen("work", left))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+    await scene.store.listen("work", heard)
+    await scene.store.notify([Notice("work", "default")])
+    while await heard.next() != "default":
+        pass
+    assert left.nothing

@@ -83,7 +83,11 @@ class PostgresListening(Part, NoHints):
         self, topic: str, callback: Callable[[str], None]
     ) -> Callable[[], Awaitable[None]]:
         name = channel(self._database.schema, topic)
-        await self._listeners.add(name, callback)
+        try:
+            await self._listeners.add(name, callback)
+        except BaseException:  # a caller that is cancelled cannot stop it
+            self._listeners.remove(name, callback)
+            raise
 
         async def stop() -> None:
             self._listeners.remove(name, callback)
