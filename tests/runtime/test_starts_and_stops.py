@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -26,6 +28,12 @@ class AnswersLater(MemoryStore):
     async def now(self) -> int:
         await asyncio.sleep(0)
         return await super().now()
+
+    async def listen(
+        self, topic: str, callback: Callable[[str], None]
+    ) -> Callable[[], Awaitable[None]]:
+        await asyncio.sleep(0)
+        return await super().listen(topic, callback)
 
     @property
     def heard_topics(self) -> list[str]:
@@ -90,3 +98,22 @@ async def test_a_start_that_failed_can_be_made_again() -> None:
     async with Client(store=store, app=app) as client:
         assert await client.run(double, 4) == 8
     await worker.stop()
+
+
+async def test_a_start_that_is_cut_off_leaves_nothing() -> None:
+    """At whatever moment: after so many turns of the event loop."""
+    for turns in itertools.count(1):
+        store = AnswersLater()
+        worker = Worker(app, store)
+        before = asyncio.all_tasks()
+        starting = asyncio.create_task(worker.start())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if starting.done():
+            await worker.stop(grace=0)
+            break
+        starting.cancel()
+        await asyncio.wait([starting])
+        await worker.stop(grace=0)
+        assert (await _workers(store), store.heard_topics) == ([], [])
+        assert asyncio.all_tasks() == before

@@ -359,7 +359,7 @@ class Worker:
         try:
             await self._sign_on()
         except BaseException:
-            await to_the_end(self._resources.stop(), self._resources.end_grace)
+            await to_the_end(self._sign_off(), self._resources.end_grace)
             raise
         if self._heartbeat is not None:
             await self._heartbeat.start()
@@ -380,15 +380,24 @@ class Worker:
             self._clock.observe(sent, self._clock.local(), now)
         await self._duties.sign_on()
         await self._enter()
-        self._listening = [
-            await self._store.listen(WORK_TOPIC, self._claimer.notified),
-            await self._store.listen(SCHEDULES_TOPIC, self._duties.scheduler.notified),
-            await self._store.listen(DELIVERIES_TOPIC, self._duties.deliverer.notified),
-            await self._store.listen(worker_topic(self.worker_id), self._workload.notified),
-        ]
+        heard: dict[str, Callable[[str], None]] = {
+            WORK_TOPIC: self._claimer.notified,
+            SCHEDULES_TOPIC: self._duties.scheduler.notified,
+            DELIVERIES_TOPIC: self._duties.deliverer.notified,
+            worker_topic(self.worker_id): self._workload.notified,
+        }
         if (forwarder := self._duties.forwarder) is not None:
-            hears = await self._store.listen(FORWARDS_TOPIC, forwarder.notified)
-            self._listening.append(hears)
+            heard[FORWARDS_TOPIC] = forwarder.notified
+        for topic, notified in heard.items():
+            self._listening.append(await self._store.listen(topic, notified))
+
+    async def _sign_off(self) -> None:
+        """End what a start has begun that failed or was cut off."""
+        listening, self._listening = self._listening, []
+        listening.append(partial(self._store.remove_worker, self.worker_id))
+        for call in listening:
+            await self._last_calls.make(call, "a start that failed was not undone as a whole")
+        await self._resources.stop()
 
     async def _enter(self) -> None:
         """Enter the worker in the database, and hear which duties may have something to do."""
