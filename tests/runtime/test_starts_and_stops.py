@@ -56,6 +56,22 @@ async def test_a_stop_that_comes_while_the_worker_starts_is_not_lost() -> None:
     assert asyncio.all_tasks() == before
 
 
+async def test_a_stop_that_is_cancelled_while_the_worker_starts_is_made_to_its_end() -> None:
+    store = AnswersLater()
+    worker = Worker(app, store)
+    before = asyncio.all_tasks()
+    starting = asyncio.create_task(worker.start())
+    await asyncio.sleep(0)
+    stopping = asyncio.create_task(worker.stop(grace=0))
+    await asyncio.sleep(0)
+    stopping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopping
+    await starting
+    assert (await _workers(store), store.heard_topics) == ([], [])
+    assert asyncio.all_tasks() == before
+
+
 async def test_two_starts_at_once_start_the_worker_once() -> None:
     store = AnswersLater()
     worker = Worker(app, store)

@@ -421,8 +421,8 @@ class Worker:
         A start that is under way ends first.
         """
         grace_seconds = self.options.grace_seconds if grace is None else seconds(grace)
-        async with self._starting:
-            pass
+        if self._starting.locked():
+            return await to_the_end(self._stop_started(grace_seconds), self.end_grace)
         if self._listening:
             self.expect_stop(grace_seconds)
             self._unlisten, self._listening = self._listening, []
@@ -431,6 +431,11 @@ class Worker:
             self._stopping = asyncio.create_task(self._stop_after(self._stopping))
         if self._stopping is not None:
             await to_the_end(self._stopping, self.end_grace)
+
+    async def _stop_started(self, grace_seconds: float) -> None:
+        async with self._starting:
+            pass
+        await self.stop(grace_seconds)
 
     async def _stop_after(self, cut_off: asyncio.Task[None]) -> None:
         await asyncio.wait({cut_off})
