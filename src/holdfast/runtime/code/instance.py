@@ -164,8 +164,7 @@ class Instance:
 
         Raises DeterminismError for an event that cannot be read.
         """
-        replayed = virtual_log.count_replayed(events)
-        if replayed:
+        if replayed := virtual_log.count_replayed(events):
             self.history.replayed = self.history.position + replayed
             if proven := virtual_log.count_proven(events, replayed):
                 self.history.proven = self.history.position + proven
@@ -176,7 +175,8 @@ class Instance:
         if Step.any_aliases:
             for event in events:
                 self.steps.learn_keys(event)
-        history, keys, read = self.history, set[str | None](), 0
+        keys: set[str | None] = set()
+        history, read = self.history, 0
         for place, event in enumerate(events):
             try:
                 details = event.details

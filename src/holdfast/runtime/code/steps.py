@@ -307,8 +307,8 @@ class Executions(msgspec.Struct, eq=False):
 
         Raises DeterminismError for a recorded pause of a step that could not be tried again.
         """
-        issued, pending, executing = steps.issued, steps.pending, self.executing
-        found, taken = list[Call](), 0
+        issued, pending, executing, taken = steps.issued, steps.pending, self.executing, 0
+        found: list[Call] = []
         for call in issued:
             if call.mark > durable and call.retry_at is None:
                 break
