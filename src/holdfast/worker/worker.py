@@ -422,8 +422,8 @@ class Worker:
         """
         grace_seconds = self.options.grace_seconds if grace is None else seconds(grace)
         if self._starting.locked():
-            return await to_the_end(self._stop_started(grace_seconds), self.end_grace)
-        if self._listening:
+            await to_the_end(self._stop_started(grace_seconds), self.end_grace)
+        elif self._listening:
             self.expect_stop(grace_seconds)
             self._unlisten, self._listening = self._listening, []
             self._stopping = asyncio.create_task(self._stop(grace_seconds))
