@@ -314,9 +314,10 @@ async def test_a_grandchild_is_left_out_if_a_retry_above_starts_its_parent_again
 
 
 async def test_a_grandchild_is_left_out_if_a_run_above_was_deleted(
-    client: Client, service: Service
+    client: Client, store: Store, service: Service
 ) -> None:
     """Or if the caller does not see it: others may retry it."""
+    await eventually(lambda: _has_swept(store))
     await client.start("fail_beside", 0, retention=0.001)
     await eventually(lambda: _failed(client, "fail_beside"))
     service.let_go.set()
@@ -340,9 +341,10 @@ async def test_children_are_retried_if_they_or_their_parent_are_given(
 
 
 async def test_a_child_whose_parent_was_deleted_is_left_out(
-    client: Client, service: Service
+    client: Client, store: Store, service: Service
 ) -> None:
     """It may have been told, and the work been done in another way."""
+    await eventually(lambda: _has_swept(store))
     await start_and_fail(client, "buy", 2, retention=0.001)
     await asyncio.sleep(0.01)
     assert await client.retention.sweep() == 1
@@ -356,6 +358,11 @@ async def test_the_pages_of_a_filter_count_together(client: Client, service: Ser
     service.away = False
     assert await retry(client, {"limit": 2}) == BulkOutcome(6, 3, 3, 3)
     assert service.done == ["o1"] * 3
+
+
+async def _has_swept(store: Store) -> bool:
+    """Return True if the worker has made its only sweep: it would keep or delete runs of a test."""
+    return (await store.get_sweeper(limit=0)).ended_at is not None
 
 
 async def _failed(client: Client, name: str) -> bool:
