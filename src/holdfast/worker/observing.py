@@ -7,11 +7,13 @@ worker makes no call. All else is at most once a turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from holdfast.definitions.recorded import AttemptContext, Recorded
 from holdfast.types import Claims, Committed, HintUse, MinuteCounts, ThreadUse, TurnCommit
+
+Tell = TypeVar("Tell", bound=Callable[..., None])
 
 
 class WorkerLoad(NamedTuple):
@@ -137,60 +139,32 @@ class Observing:
 
     def __init__(self, now: Callable[[], int] = lambda: 0, *observers: Observer) -> None:
         """`now` returns engine time."""
-        self._observers = observers
-        of_attempts = [each.of_attempts(now) for each in observers]
-        self._of_attempts = [tell for tell in of_attempts if tell is not None]
-        self._of_claims = [e.claimed for e in observers if e.claimed is not None]
-        self._of_commits = [e.committed for e in observers if e.committed is not None]
-        self._of_counts = [e.counted_ends for e in observers if e.counted_ends is not None]
-        self.attempt_ended: AttemptEnded | None = self._attempt_ended if self._of_attempts else None
-        if len(self._of_attempts) == 1:  # without a call between: attempts are many
-            (self.attempt_ended,) = self._of_attempts
-        self.claimed: Claimed | None = self._claimed if self._of_claims else None
-        self.committed: CommitEnded | None = self._committed if self._of_commits else None
-        self.counted_ends: CountedEnds | None = self._counted_ends if self._of_counts else None
-        self.run_begun: RunBegun = self._run_begun
-        self.run_ended: RunEnded = self._run_ended
-        if len(observers) == 1:  # as most workers have: runs are many, too
-            self.run_begun, self.run_ended = observers[0].run_begun, observers[0].run_ended
+        self.attempt_ended: AttemptEnded | None = _all_of([e.of_attempts(now) for e in observers])
+        self.claimed: Claimed | None = _all_of([e.claimed for e in observers])
+        self.committed: CommitEnded | None = _all_of([e.committed for e in observers])
+        self.counted_ends: CountedEnds | None = _all_of([e.counted_ends for e in observers])
+        repeated: AttemptEnded | None = _all_of([e.attempt_repeated for e in observers])
+        self.attempt_repeated: AttemptEnded = repeated or _nothing
+        begun: RunBegun | None = _all_of([e.run_begun for e in observers])
+        self.run_begun: RunBegun = begun or _nothing
+        self.replayed: Callable[[str], None] = _all_of([e.replayed for e in observers]) or _nothing
+        ended: RunEnded | None = _all_of([e.run_ended for e in observers])
+        self.run_ended: RunEnded = ended or _nothing
+        self.swept: Callable[[int], None] = _all_of([e.swept for e in observers]) or _nothing
 
-    def _attempt_ended(self, attempt: Attempt) -> None:
-        for tell in self._of_attempts:
-            tell(attempt)
 
-    def _claimed(self, claims: Claims) -> None:
-        for tell in self._of_claims:
-            tell(claims)
+def _all_of(calls: Iterable[Tell | None]) -> Tell | None:
+    """Return what makes all of these calls; of one alone, which costs no further call, itself."""
+    told = [call for call in calls if call is not None]
+    if len(told) < 2:
+        return told[0] if told else None
 
-    def _committed(
-        self, parts: Sequence[TurnCommit], committed: Committed, took_seconds: float
-    ) -> None:
-        for tell in self._of_commits:
-            tell(parts, committed, took_seconds)
+    def tell(*values: Any) -> None:
+        for call in told:
+            call(*values)
 
-    def _counted_ends(self, counts: MinuteCounts) -> None:
-        for tell in self._of_counts:
-            tell(counts)
+    return cast("Tell", tell)
 
-    def attempt_repeated(self, attempt: Attempt) -> None:
-        """Tell of an attempt that is not the first."""
-        for each in self._observers:
-            each.attempt_repeated(attempt)
 
-    def _run_begun(self, workflow: str, at: int) -> None:
-        for each in self._observers:
-            each.run_begun(workflow, at)
-
-    def replayed(self, workflow: str) -> None:
-        """Tell of a replay."""
-        for each in self._observers:
-            each.replayed(workflow)
-
-    def _run_ended(self, workflow: str, status: str, at: int, took: int) -> None:
-        for each in self._observers:
-            each.run_ended(workflow, status, at, took)
-
-    def swept(self, deleted: int) -> None:
-        """Tell of runs that were deleted."""
-        for each in self._observers:
-            each.swept(deleted)
+def _nothing(*_: object) -> None:
+    """Do nothing: nobody wants to be told."""
