@@ -14,8 +14,6 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
-from uuid import UUID
 
 import msgspec
 
@@ -29,40 +27,13 @@ from holdfast.worker.clock import Clock
 from holdfast.worker.giving_back import release_free
 from holdfast.worker.outage import OUTAGE
 from holdfast.worker.statistics import Statistics
+from holdfast.worker.workload import Workload
 
 logger = logging.getLogger("holdfast.heartbeat")
 
 _JOIN_SECONDS = 5.0  # the thread is a daemon: a beat over a dead connection ends by itself
 _ANSWER_BEATS, _LEAST_ANSWER_SECONDS = 2, 1.5  # an answer that takes longer will not come
 _STRAY_BEATS = 4  # a lease that was not renewed for so many heartbeats is not known here
-
-
-class Listener(Protocol):
-    """The holder of the leases. It is called on the worker's event loop, unless said otherwise."""
-
-    def leases(self) -> list[Lease]:
-        """Return the leases held now; called from the heartbeat's thread."""
-        ...
-
-    def knows(self, run_id: UUID, key: str) -> bool:
-        """Return True if something belongs to a task here; called from the heartbeat's thread."""
-        ...
-
-    def renewed(self, leases: Sequence[Lease]) -> None:
-        """Remember that the database has the details of these leases; called from its thread."""
-        ...
-
-    def lose(self, run_id: UUID, key: str, lease_no: int) -> None:
-        """Stop what belongs to a lease that was lost."""
-        ...
-
-    def unread(self, run_id: UUID) -> None:
-        """Read the events of a run that others have written."""
-        ...
-
-    def request_cancel(self, run_id: UUID, key: str) -> None:
-        """Ask an activity to stop, because its run no longer waits for it."""
-        ...
 
 
 class HeartbeatService:
@@ -72,7 +43,7 @@ class HeartbeatService:
         self,
         open_store: Callable[[], Store],
         info: WorkerInfo,
-        listener: Listener,
+        workload: Workload,
         clock: Clock,
         look_at_threads: Callable[[], ThreadUse | None] = lambda: None,
         look_at_hints: Callable[[], HintUse | None] = lambda: None,
@@ -83,7 +54,7 @@ class HeartbeatService:
         interval_seconds: float,
         lease_seconds: float,
     ) -> None:
-        self._open_store, self._info, self._listener = open_store, info, listener
+        self._open_store, self._info, self._workload = open_store, info, workload
         self._clock = clock
         self._look_at_threads, self._look_at_hints = look_at_threads, look_at_hints
         self._keep_messages, self._statistics = keep_messages, statistics
@@ -160,14 +131,14 @@ class HeartbeatService:
             await store.close()
 
     async def run_once(self, store: Store) -> None:
-        """Send one heartbeat; pass the time to the clock, and the answer to the listener."""
-        leases, sent = self._listener.leases(), self._clock.local()
+        """Send one heartbeat; pass the time to the clock, and the answer to the workload."""
+        leases, sent = self._workload.leases(), self._clock.local()
         if self._loop is not None:
             self.loop_lag.measure(self._loop)
         answer = await self._beat(store, leases)
         self._answered_at = time.monotonic()
         self._clock.observe(sent, self._clock.local(), answer.now)
-        self._listener.renewed(leases)
+        self._workload.renewed(leases)
         if self._agenda is not None:
             self._tell(self._agenda.tell, answer.duties)
         if answer.lost or answer.unread or answer.cancelled:
@@ -186,7 +157,7 @@ class HeartbeatService:
         found = await store.stray_leases(
             worker_id, leases, lease_seconds=self._lease_seconds, since_seconds=since
         )
-        strays = [each for each in found if not self._listener.knows(each.run_id, each.key)]
+        strays = [each for each in found if not self._workload.knows(each.run_id, each.key)]
         if strays:
             logger.warning(
                 "%d tasks are given back: this worker does not know of its leases", len(strays)
@@ -237,11 +208,11 @@ class HeartbeatService:
     def _pass_on(self, answer: Heartbeat, leases: list[Lease]) -> None:
         numbers = {(lease.run_id, lease.key): lease.lease_no for lease in leases}
         for run_id, key in answer.lost:
-            self._tell(self._listener.lose, run_id, key, numbers[(run_id, key)])
+            self._tell(self._workload.lose, run_id, key, numbers[(run_id, key)])
         for run_id in answer.unread:
-            self._tell(self._listener.unread, run_id)
+            self._tell(self._workload.unread, run_id)
         for run_id, key in answer.cancelled:
-            self._tell(self._listener.request_cancel, run_id, key)
+            self._tell(self._workload.request_cancel, run_id, key)
 
     def _tell(self, call: Callable[..., object], *values: object) -> None:
         if self._loop is not None:

@@ -23,8 +23,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, Protocol
-from uuid import UUID
+from typing import ClassVar, Final
 
 from holdfast.errors import DatabaseError
 from holdfast.store.port import Store
@@ -32,6 +31,7 @@ from holdfast.values.waits import in_own_thread
 from holdfast.worker.event_loop import LoopProbe
 from holdfast.worker.giving_back import GivenUp, MessageEnds, give_back, give_back_messages
 from holdfast.worker.holds import Hold, find_hold, held_too_long
+from holdfast.worker.workload import Workload
 
 logger = logging.getLogger("holdfast.worker")
 
@@ -43,37 +43,6 @@ _SILENT_SECONDS: Final = 1.0
 _OTHER_SILENT_SECONDS: Final = 5.0
 _RELEASE_SECONDS: Final = 5.0  # what takes longer is left: the leases expire by themselves
 _JOIN_SECONDS: Final = 2.0 * _RELEASE_SECONDS
-
-
-class Holder(Protocol):
-    """The holder of the worker's leases. It stops acting for those that it gives up.
-
-    All methods but the last are called from the watchdog's thread. Work that was given up does not
-    continue here when the event loop is free again: another worker may have it by then.
-    """
-
-    def give_up(self) -> list[GivenUp]:
-        """Give up everything that is held now; return the leases to release."""
-        ...
-
-    def give_up_messages(self) -> MessageEnds:
-        """Give up the messages that consumers have; return how they end."""
-        ...
-
-    def give_up_idle(self) -> list[GivenUp]:
-        """Give up the runs that have no step under way; return their leases to release."""
-        ...
-
-    def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
-        """Give up one run as stuck; return its lease to release, None if it is not held.
-
-        The run is tried again after the pause or later.
-        """
-        ...
-
-    def forget_given_up(self) -> None:
-        """Forget everything that was given up; called on the event loop."""
-        ...
 
 
 class Process:
@@ -124,7 +93,7 @@ class Watchdog:
         self,
         worker_id: str,
         open_store: Callable[[], Store],
-        holder: Holder,
+        workload: Workload,
         process: Process,
         *,
         end_heartbeat: Callable[[], None],
@@ -136,7 +105,7 @@ class Watchdog:
 
         `is_left` returns True if all tasks of the loop were cancelled, and no stop is under way.
         """
-        self._worker_id, self._open_store, self._holder = worker_id, open_store, holder
+        self._worker_id, self._open_store, self._workload = worker_id, open_store, workload
         self._end_heartbeat, self._executing, self._is_left = end_heartbeat, executing, is_left
         self._process, self._grace_seconds = process, grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -263,8 +232,8 @@ class Watchdog:
             f"steps that run now have {grace:g} s to end" if waits else "no step runs",
         )
         pause = grace + _RELEASE_SECONDS if waits else 0.0
-        stuck = hold.run_id and self._holder.give_up_stuck(hold.run_id, reason, pause)
-        idle = self._holder.give_up_idle()
+        stuck = hold.run_id and self._workload.give_up_stuck(hold.run_id, reason, pause)
+        idle = self._workload.give_up_idle()
         self._give_back([stuck, *idle] if stuck else idle)
 
     # A stop that the thread does not answer
@@ -299,7 +268,7 @@ class Watchdog:
         )
         self._end_heartbeat()  # also if the database cannot be reached now
         try:
-            self._give_back(self._holder.give_up(), self._holder.give_up_messages())
+            self._give_back(self._workload.give_up(), self._workload.give_up_messages())
         finally:
             while self._process.can_end and not self._loop.is_closed():
                 if self._stop.wait(_TICK_SECONDS):
@@ -314,14 +283,14 @@ class Watchdog:
             self._worker_id,
             why,
         )
-        self._give_back(self._holder.give_up(), self._holder.give_up_messages())
+        self._give_back(self._workload.give_up(), self._workload.give_up_messages())
         self._process.end()
 
     def _give_back(self, given_up: Sequence[GivenUp], ends: MessageEnds | None = None) -> None:
         """Give back leases. With `ends`, also messages: that is all, and the worker signs off."""
         assert self._loop is not None
         with contextlib.suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._holder.forget_given_up)
+            self._loop.call_soon_threadsafe(self._workload.forget_given_up)
         try:
             asyncio.run(self._send(given_up, ends))
         except (DatabaseError, TimeoutError, OSError) as error:

@@ -103,7 +103,8 @@ class Workload:
             for lease in self._runs.leases():
                 self._runs.unread(lease.run_id)
 
-    # Called for the watchdog
+    # Called for the watchdog, mostly from its thread. What is given up does not continue here when
+    # the event loop is free again: another worker may have it by then.
 
     def give_up(self) -> list[GivenUp]:
         """Give up everything; return the leases to release. Safe from any thread."""
@@ -122,7 +123,7 @@ class Workload:
         return self._runs.give_up(only_idle=True)
 
     def give_up_stuck(self, run_id: UUID, reason: str, pause_seconds: float) -> GivenUp | None:
-        """Give up one run as stuck, as `give_up` does; None if it is not held."""
+        """Give up one run as stuck, until after the pause; None if it is not held."""
         return self._runs.give_up_stuck(run_id, reason, pause_seconds)
 
     def forget_given_up(self) -> None:
