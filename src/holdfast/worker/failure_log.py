@@ -36,13 +36,7 @@ def log_failed_step(
         "it is not tried again"
         if retry_seconds is None
         else f"next attempt in {length_of(retry_seconds)}",
-        extra={
-            "run_id": str(run_id),
-            "workflow": workflow,
-            "key": key,
-            "attempt": attempt,
-            "error": error.kind,
-        },
+        extra=_fields(run_id, error, workflow=workflow, key=key, attempt=attempt),
     )
 
 
@@ -69,13 +63,7 @@ def log_failed_activity(
         key,
         error,
         f"; {then}" if then else "",
-        extra={
-            "run_id": str(run_id),
-            "activity": name,
-            "key": key,
-            "attempt": attempt,
-            "error": error.kind,
-        },
+        extra=_fields(run_id, error, activity=name, key=key, attempt=attempt),
     )
 
 
@@ -90,32 +78,22 @@ def log_failed_flow_step(task: ClaimedTask, error: ErrorInfo, outcome: StepTaskO
         task.key,
         error,
         what[outcome],
-        extra={
-            "run_id": str(task.run_id),
-            "flow": task.name,
-            "key": task.key,
-            "attempt": task.attempts,
-            "error": error.kind,
-        },
+        extra=_fields(task.run_id, error, flow=task.name, key=task.key, attempt=task.attempts),
     )
 
 
 def log_end(run_id: UUID, workflow: str, end: Finish) -> None:
     """Log that a run failed, or warn that an attempt of it failed and is followed by another."""
     if isinstance(end, Retried):
+        number, error = end.attempt.number, decode_error(end.failure)
         logger.warning(
             "run %s (%s): attempt %d of the run failed: %s; next attempt in %s",
             run_id,
             workflow,
-            end.attempt.number,
-            decode_error(end.failure),
+            number,
+            error,
             length_of(end.attempt.delay),
-            extra={
-                "run_id": str(run_id),
-                "workflow": workflow,
-                "attempt": end.attempt.number,
-                "error": decode_error(end.failure).kind,
-            },
+            extra=_fields(run_id, error, workflow=workflow, attempt=number),
         )
     elif end.error is not None:
         log_failed_run(run_id, workflow, end.error)
@@ -135,7 +113,7 @@ def log_failed_run(run_id: UUID, workflow: str, error_text: str) -> None:
         (run_id, workflow, error),
         None,
         func="log_failed_run",
-        extra={"run_id": str(run_id), "workflow": workflow, "error": error.kind},
+        extra=_fields(run_id, error, workflow=workflow),
     )
     text = error.format().rstrip()
     if "\n" in text:  # else the message has said it
@@ -157,3 +135,8 @@ def log_undelivered_signal(signal: Undelivered) -> None:
             "target_run_id": str(signal.target),
         },
     )
+
+
+def _fields(run_id: UUID, error: ErrorInfo, **more: object) -> dict[str, object]:
+    """Return the attributes of a record that is about an error."""
+    return {"run_id": str(run_id), **more, "error": error.kind}
