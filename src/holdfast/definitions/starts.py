@@ -62,15 +62,24 @@ class TransactionOptions(RunOptions, total=False):
     """Wake workers when that transaction commits, which then waits for others that notify."""
 
 
-class StartOptions(TransactionOptions, total=False):
-    """Options of `Client.start`."""
+class KeyedStartOptions(RunOptions, total=False):
+    """Options of `MessageContext.start`."""
 
     key: str | None
     """The same key finds the same run of a workflow: the run's id is made from it."""
+
+
+class SingleStartOptions(KeyedStartOptions, total=False):
+    """Options of a client's start of one run."""
+
     if_ended: IfEnded
     """What to do if the key's run has ended: "return" it, "start" another run, or "refuse"."""
     run_id: UUID | None
     """The run's id, if the caller has drawn one."""
+
+
+class StartOptions(SingleStartOptions, TransactionOptions, total=False):
+    """Options of `Client.start`."""
 
 
 class StartManyOptions(TransactionOptions, total=False):
@@ -82,22 +91,9 @@ class StartManyOptions(TransactionOptions, total=False):
     """What to do if a key's run has ended: "return" it, "start" another run, or "refuse"."""
 
 
-class KeyedStartOptions(RunOptions, total=False):
-    """Options of `MessageContext.start`."""
-
-    key: str | None
-    """The same key finds the same run of a workflow: the run's id is made from it."""
-
-
-class StartAndWaitOptions(RunOptions, total=False):
+class StartAndWaitOptions(SingleStartOptions, total=False):
     """Options of `Client.run`."""
 
-    key: str | None
-    """The same key finds the same run of a workflow: the run's id is made from it."""
-    if_ended: IfEnded
-    """What to do if the key's run has ended: "return" it, "start" another run, or "refuse"."""
-    run_id: UUID | None
-    """The run's id, if the caller has drawn one."""
     wait: Duration | None
     """How long to wait for the run's end. The run continues after that."""
 
