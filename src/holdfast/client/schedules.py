@@ -19,6 +19,7 @@ from holdfast.client.scheduling import (
     changed_target,
     find_schedule,
     full_schedule_name,
+    known_schedule,
     new_target,
     read_tick,
     refuse_group,
@@ -232,10 +233,8 @@ class Schedules(Group):
         """
         full = await self._name(name)
         note = None if note is None else check_text("note", note)
-        paused = await persist(lambda: self._session.store.pause_schedule(full, note=note))
-        if paused is None:
-            raise UnknownSchedule(full)
-        return paused
+        pause = partial(self._session.store.pause_schedule, full, note=note)
+        return known_schedule(full, await persist(pause))
 
     async def resume(self, name: str) -> bool:
         """Let a schedule fire again, from its next tick on. Return False if it was not paused.
@@ -248,10 +247,8 @@ class Schedules(Group):
         ```
         """
         full = await self._name(name)
-        resumed = await self._session.change(lambda: self._session.store.resume_schedule(full))
-        if resumed is None:
-            raise UnknownSchedule(full)
-        return resumed
+        resume = partial(self._session.store.resume_schedule, full)
+        return known_schedule(full, await self._session.change(resume))
 
     async def trigger(
         self, name: str, *, at: Moment | None = None, overlap: Overlap | None = None
@@ -270,12 +267,10 @@ class Schedules(Group):
         record = await self._record(name)
         check_overlap_of(record.target, overlap)
         moment = None if at is None else read_tick("at", at, record.when)
-        bucket = await self._session.change(
-            lambda: self._session.store.trigger_schedule(record.name, at=moment, overlap=overlap)
+        trigger = partial(
+            self._session.store.trigger_schedule, record.name, at=moment, overlap=overlap
         )
-        if bucket is None:
-            raise UnknownSchedule(record.name)
-        return read_bucket(bucket)
+        return read_bucket(known_schedule(record.name, await self._session.change(trigger)))
 
     async def backfill(
         self,
@@ -301,14 +296,9 @@ class Schedules(Group):
         check_overlap_of(record.target, overlap)
         first, last = read_tick("start", start, record.when), read_tick("end", end, record.when)
         chosen = backfill_id or uuid4()
-        asked = await self._session.change(
-            lambda: self._session.store.backfill_schedule(
-                record.name, first, last, backfill_id=chosen, overlap=overlap
-            )
-        )
-        if asked is None:
-            raise UnknownSchedule(record.name)
-        return asked
+        backfill = partial(self._session.store.backfill_schedule, record.name, first, last)
+        asked = partial(backfill, backfill_id=chosen, overlap=overlap)
+        return known_schedule(record.name, await self._session.change(asked))
 
     async def cancel_backfills(self, name: str) -> CancelledBackfills:
         """End all backfills of a schedule that are under way; runs that they started continue.
@@ -320,10 +310,9 @@ class Schedules(Group):
         ```
         """
         full = await self._name(name)
-        cancelled = await persist(partial(self._session.store.cancel_backfills, full))
-        if cancelled is None:
-            raise UnknownSchedule(full)
-        return cancelled
+        return known_schedule(
+            full, await persist(partial(self._session.store.cancel_backfills, full))
+        )
 
     async def next_ticks(
         self, name: str, count: int = 10, *, after: datetime | None = None
@@ -358,10 +347,7 @@ class Schedules(Group):
 
     async def _record(self, name: str) -> ScheduleRecord:
         full = await self._name(name)
-        record = await self._session.store.get_schedule(full)
-        if record is None:
-            raise UnknownSchedule(full)
-        return record
+        return known_schedule(full, await self._session.store.get_schedule(full))
 
     async def _name(self, name: str) -> str:
         """Return the full name: of the client's app, else of the one app that has it."""

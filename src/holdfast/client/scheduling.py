@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -53,6 +53,8 @@ class UpdateScheduleOptions(RunsOfSchedule, ScheduleOptions, total=False):
     """Another group of each message."""
 
 
+T = TypeVar("T")
+
 RUN_OPTIONS: Final = frozenset(RunsOfSchedule.__annotations__)
 _WHEN_OPTIONS: Final = frozenset({"every", "anchor", "timezone", "start", "end"})
 _FIELDS: Final = {  # of a target, by the option that sets it
@@ -99,6 +101,13 @@ async def find_schedule(session: Session, name: str) -> str:
         near = similar_name(name, [split_name(each)[1] for each in known])
         raise UnknownSchedule(name, near)
     return found[0]
+
+
+def known_schedule(name: str, found: T | None) -> T:
+    """Return what a call about a schedule has found. Raises UnknownSchedule if it is not there."""
+    if found is None:
+        raise UnknownSchedule(name)
+    return found
 
 
 def new_target(prepared: PreparedStart, input: str) -> RunTarget:
