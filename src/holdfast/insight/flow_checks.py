@@ -60,12 +60,8 @@ def _difference(flow: AnyFlow, run: RunRecord, steps: Sequence[FlowStepState]) -
 
     One that would be held comes before one that would fail.
     """
-    found = sorted(_differences(flow, run, {each.step: each for each in steps}), key=_is_failure)
-    return next(iter(found), None)
-
-
-def _is_failure(found: Difference) -> bool:
-    return found.kind == "fails"
+    found = _differences(flow, run, {each.step: each for each in steps})
+    return min(found, key=lambda each: each.kind == "fails", default=None)
 
 
 def _differences(

@@ -7,6 +7,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.events import FLOW_STEP_RETRY
 from holdfast.insight.flow_progress import (
     SKIPPED,
     StepProgress,
@@ -28,7 +29,6 @@ from holdfast.insight.spans import (
 from holdfast.insight.wording import several
 from holdfast.types import Event, FlowStepState
 
-_RETRIED: Final = "FlowStepRetryScheduled"
 _OUTCOMES: Final[Mapping[StepState, Outcome]] = {
     "completed": "done",
     "failed": "failed",
@@ -53,7 +53,7 @@ def step_spans(
     """
     failures: dict[str, list[Attempt]] = {}
     for event in log:
-        if event.type == _RETRIED and event.key is not None:
+        if event.type == FLOW_STEP_RETRY and event.key is not None:
             details = read_details(event.details)
             attempt = failed_attempt(details, event.at)
             attempt = replace(attempt, error=_elements(details) + attempt.error)

@@ -14,11 +14,7 @@ from holdfast.values.key_paths import shown_path
 
 def holding(waits: Sequence[LimitWait]) -> list[LimitWait]:
     """Return the limits that keep the task that waits for all of these from beginning now."""
-    return [wait for wait in waits if _holds(wait)]
-
-
-def _holds(wait: LimitWait) -> bool:
-    return wait.free is not None and wait.free < (wait.uses or 1)
+    return [each for each in waits if each.free is not None and each.free < (each.uses or 1)]
 
 
 def limit_text(rule: LimitRule) -> str:
@@ -62,7 +58,8 @@ def place_text(wait: LimitWait) -> str:
     """Return the place of a task among those that wait for the same limits with the same keys."""
     if wait.ahead == 0:
         return "it is the first of those that wait with the same keys"
-    return f"{several(wait.ahead, 'other')} with the same keys {_come(wait.ahead)} before it"
+    comes = "comes" if wait.ahead == 1 else "come"
+    return f"{several(wait.ahead, 'other')} with the same keys {comes} before it"
 
 
 def limits_text(waits: Sequence[LimitWait], now: int) -> str:
@@ -70,10 +67,6 @@ def limits_text(waits: Sequence[LimitWait], now: int) -> str:
     texts = [f"a limit holds it: {wait_text(wait, now)}" for wait in holding(waits)]
     texts = texts or ["its limits allow it, and it waits for its turn"]
     return "; ".join([*texts, place_text(waits[0])])
-
-
-def _come(count: int) -> str:
-    return "comes" if count == 1 else "come"
 
 
 def waiting_text(info: LimitInfo) -> str:
@@ -88,7 +81,7 @@ def limits_of_messages(limits: Sequence[LimitInfo], queue: str) -> list[LimitInf
 
 def full_text(info: LimitInfo) -> str:
     """Return what a limit says, and how many values of its key allow no more."""
-    keys = f", and {several(info.full_keys, 'key')} {_are(info.full_keys)} full"
+    keys = f", and {several(info.full_keys, 'key')} {'is' if info.full_keys == 1 else 'are'} full"
     return limit_text(info.rule) + (keys if info.rule.key and info.full_keys else "")
 
 
@@ -97,10 +90,6 @@ def use_text(info: LimitInfo) -> str:
     used = f"{info.held} in flight" if info.used is None else f"{info.used} of them used"
     waiting = f", {waiting_text(info)} waiting" if info.waiting else ""
     return f"{full_text(info)}: {used}{waiting}"
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 async def check_limits(store: Store) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Final, Literal, TypeAlias
 
 from holdfast.errors import InvalidInput
@@ -201,11 +202,10 @@ def _first_of_group(message: ListedMessage, found: Sequence[ListedMessage]) -> L
         return None
     group = [each for each in found if each.group == message.group]
     older = [each for each in group if each.message_id < message.message_id]
-    return next((each for each in group if each.in_flight), min(older, key=_id, default=None))
-
-
-def _id(message: ListedMessage) -> int:
-    return message.message_id
+    return next(
+        (each for each in group if each.in_flight),
+        min(older, key=attrgetter("message_id"), default=None),
+    )
 
 
 def _ordinal(count: int) -> str:

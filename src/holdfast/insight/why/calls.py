@@ -9,7 +9,7 @@ from holdfast.codec import shown_words
 from holdfast.insight.actions import Action, resume_action
 from holdfast.insight.approvals import decide_action
 from holdfast.insight.limits import limits_text
-from holdfast.insight.serving import live_workers, thread_shortage
+from holdfast.insight.serving import live_workers, serves_queue, thread_shortage
 from holdfast.insight.spans import Span, is_external
 from holdfast.insight.why.explanation import Reason, pause_text
 from holdfast.insight.why.surroundings import Surroundings
@@ -93,11 +93,8 @@ def _activity(span: Span, found: OpenActivity, around: Surroundings) -> Reason:
     pause = around.pause_of("queue", found.queue)
     if pause is not None:
         return Reason(f"{name}: {pause_text(pause, now)}", resume_action(pause))
-    serving = [
-        each
-        for each in live_workers(around.workers, now)
-        if found.queue in each.queues and f"{found.name}@0" in each.handlers
-    ]
+    handler, live = f"{found.name}@0", live_workers(around.workers, now)
+    serving = [each for each in live if serves_queue(each, handler, found.queue)]
     waits = f"{name}: due for a worker of queue {found.queue!r}"
     limits = [each for each in around.limits if each.task_key == found.key]
     if serving and limits:
