@@ -9,14 +9,18 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
-from typing import TypeVar, cast
+from concurrent.futures import CancelledError, Future
+from typing import Final, TypeVar, cast
 from weakref import WeakSet
 
 from holdfast.errors import ConfigurationError
 
 T = TypeVar("T")
+
+_NOT_OPEN: Final = "the client is not open: use `with SyncClient() as client`"
 
 
 class Portal:
@@ -30,49 +34,69 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._forked = False  # while it was open, and it has not been opened since
-        self._opening, self._is_opening = threading.RLock(), False
+        self._lock, self._is_opening = threading.RLock(), False
         _portals.add(self)
 
     @property
     def is_open(self) -> bool:
-        """True if the thread runs."""
-        return self._loop is not None
+        """True if the thread runs. The end of the interpreter stops it, as any daemon."""
+        return self._loop is not None and not sys.is_finalizing()
 
     def open(self) -> None:
         """Start the thread. Idempotent."""
-        if self._thread is None:
-            self._loop = loop = asyncio.new_event_loop()
-            # A daemon: a program that forgets to close its client can still end.
-            self._thread = threading.Thread(
-                target=_serve, args=(loop,), name="holdfast-client", daemon=True
-            )
-            self._thread.start()
+        with self._lock:
+            if self._thread is None:
+                self._loop = loop = asyncio.new_event_loop()
+                # A daemon: a program that forgets to close its client can still end.
+                self._thread = threading.Thread(
+                    target=_serve, args=(loop,), name="holdfast-client", daemon=True
+                )
+                self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread. Idempotent."""
-        loop, thread = self._loop, self._thread
-        self._loop = self._thread = None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
+        """Stop the thread. Idempotent. Calls that have not ended raise ConfigurationError."""
+        with self._lock:
+            if not self.is_open:
+                return
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+            if loop is not None:
+                loop.call_soon_threadsafe(loop.stop)
+        if thread is not None:
             thread.join()
 
     def call(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine and return its result. If the caller is interrupted, it is cancelled."""
-        if self._forked:
-            try:
-                self._open_after_fork()
-            except BaseException:
-                coroutine.close()
-                raise
-        if self._loop is None:
+        """Run a coroutine and return its result. If the caller is interrupted, it is cancelled.
+
+        Raises ConfigurationError if the portal is not open, or is closed meanwhile.
+        """
+        try:
+            future = self._begin(coroutine)
+        except BaseException:
             coroutine.close()
-            raise ConfigurationError("the client is not open: use `with SyncClient() as client`")
-        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            raise
         try:
             return future.result()
+        except CancelledError:
+            if self.is_open:
+                raise
+            raise ConfigurationError(_NOT_OPEN) from None
         except BaseException:
             future.cancel()
             raise
+
+    def _begin(self, coroutine: Coroutine[object, object, T]) -> Future[T]:
+        if self._thread is threading.current_thread():
+            raise ConfigurationError(
+                "this thread is the client's own, and would wait for itself: call from another "
+                "thread, or use another client"
+            )
+        if self._forked:
+            self._open_after_fork()
+        with self._lock:  # what has begun before `close` is ended by it
+            if self._loop is None or not self.is_open:
+                raise ConfigurationError(_NOT_OPEN)
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def iterate(self, items: AsyncIterator[T]) -> Generator[T]:
         """Yield what an asynchronous iterator yields."""
@@ -95,7 +119,7 @@ class Portal:
 
     def _open_after_fork(self) -> None:
         """Open again in the child: one of its threads does it, the others wait for it."""
-        with self._opening:
+        with self._lock:
             if self._forked and not self._is_opening:  # the opening itself calls, too
                 self._is_opening = True
                 try:
@@ -106,7 +130,7 @@ class Portal:
 
     def forget(self) -> None:
         """Drop the parent's loop and its sockets untouched, in a child that was just forked."""
-        self._opening, self._is_opening = threading.RLock(), False
+        self._lock, self._is_opening = threading.RLock(), False
         if self._loop is not None:
             make_immortal([self._loop, self._thread, *asyncio.all_tasks(self._loop)])
             self._loop = self._thread = None
@@ -149,6 +173,10 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()

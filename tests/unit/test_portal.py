@@ -1,0 +1,63 @@
+"""Nobody waits for an event loop of a synchronous client that does not run any more."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from holdfast.errors import ConfigurationError
+from holdfast.sync.portal import Portal
+
+
+@pytest.fixture
+def portal() -> Iterator[Portal]:
+    portal = Portal(lambda: None)
+    portal.open()
+    yield portal
+    portal.close()
+
+
+async def never(begun: threading.Event) -> None:
+    begun.set()
+    await asyncio.Event().wait()
+
+
+async def nothing() -> None:
+    pass
+
+
+def test_a_call_that_another_thread_closes_the_portal_under_is_told(portal: Portal) -> None:
+    with ThreadPoolExecutor() as threads:
+        begun = threading.Event()
+        call = threads.submit(portal.call, never(begun))
+        assert begun.wait(30)
+        for closing in [threads.submit(portal.close) for _ in range(3)]:
+            closing.result(30)
+        with pytest.raises(ConfigurationError, match="not open"):
+            call.result(30)
+
+
+def test_a_call_from_the_thread_of_the_portal_is_refused(portal: Portal) -> None:
+    async def from_inside() -> None:
+        portal.call(nothing())
+
+    with pytest.raises(ConfigurationError, match="another thread"):
+        portal.call(from_inside())
+
+
+def test_nothing_waits_for_the_thread_when_the_interpreter_ends(
+    portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has stopped by then, like each daemon: a `__del__` that closes a client would hang."""
+    with monkeypatch.context() as ending:
+        ending.setattr(sys, "is_finalizing", lambda: True)
+        with pytest.raises(ConfigurationError, match="not open"):
+            portal.call(nothing())
+        portal.close()
+        ending.undo()
+    portal.call(nothing())
