@@ -70,7 +70,7 @@ Errors that workflow code must not catch derive from `BaseException`: `Determini
 from __future__ import annotations
 
 import copyreg
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 if TYPE_CHECKING:
@@ -347,6 +347,10 @@ class RunTimedOut(RunError):
     def __init__(self, run_id: UUID) -> None:
         super().__init__(f"run {run_id} was ended at its deadline")
         self.run_id = run_id
+
+
+ENDED_AS: Final = {"cancelled": RunCancelled, "terminated": RunTerminated, "timed_out": RunTimedOut}
+"""The errors of runs that ended without an error of their code, by status."""
 
 
 class RunExists(RunError):

@@ -15,28 +15,13 @@ from holdfast.client.session import Session
 from holdfast.codec import decode_error
 from holdfast.definitions.app import App
 from holdfast.definitions.startable import Startable
-from holdfast.errors import (
-    ResultTimeout,
-    RunCancelled,
-    RunError,
-    RunFailed,
-    RunNotFound,
-    RunTerminated,
-    RunTimedOut,
-    UnknownWorkflow,
-)
+from holdfast.errors import ENDED_AS, ResultTimeout, RunFailed, RunNotFound, UnknownWorkflow
 from holdfast.insight.retries import find_retry
-from holdfast.types import End, RunRecord, Status, continued_as
+from holdfast.types import End, RunRecord, continued_as
 from holdfast.values.durations import Duration, seconds
 
 Out = TypeVar("Out")
 Out_co = TypeVar("Out_co", covariant=True)
-
-_ERRORS: dict[Status, Callable[[UUID], RunError]] = {
-    "cancelled": RunCancelled,
-    "terminated": RunTerminated,
-    "timed_out": RunTimedOut,
-}
 
 
 class Restorer(Generic[Out_co]):
@@ -59,7 +44,7 @@ class Restorer(Generic[Out_co]):
         """Return the output, or raise the error. `run` must be given if `needs_run` is True."""
         if end.status == "failed":
             raise RunFailed(end.run_id, decode_error(end.error or "null"))
-        if error := _ERRORS.get(end.status):
+        if error := ENDED_AS.get(end.status):
             raise error(end.run_id)
         decode = self._decode or self._decoder_of(run)
         return cast("Out_co", decode(end.output or "null"))

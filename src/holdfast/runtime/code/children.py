@@ -14,13 +14,11 @@ from holdfast.definitions.options import AnyRunOptions, check_on_cancel, check_o
 from holdfast.definitions.startable import Startable
 from holdfast.details import ChildStarted, OnCancel, ParentClose
 from holdfast.errors import (
+    ENDED_AS,
     ChildFailed,
     ConfigurationError,
     InvalidInput,
-    RunCancelled,
-    RunError,
     RunTerminated,
-    RunTimedOut,
     UnknownWorkflow,
 )
 from holdfast.events import CHILD_COMPLETED, read_child_completed, read_child_failed
@@ -50,11 +48,6 @@ Out = TypeVar("Out")
 T_co = TypeVar("T_co", covariant=True)
 
 _CLOSES: Final[tuple[str, ...]] = get_args(ParentClose)
-_HOW_ENDED: Final[dict[str, Callable[[UUID], RunError]]] = {
-    "cancelled": RunCancelled,
-    "terminated": RunTerminated,
-    "timed_out": RunTimedOut,
-}
 
 
 class ChildOptions(AnyRunOptions, total=False):
@@ -376,7 +369,7 @@ def _reader(
         failed = read_child_failed(text)
         error = failed.error
         if error is None:
-            how = _HOW_ENDED.get(failed.status, RunTerminated)
+            how = ENDED_AS.get(failed.status, RunTerminated)
             error = describe(how(failed.child_run_id))
         run.history.note_failures().tell(command.key, run.history.position)
         raise ChildFailed(command.key, error, failed.status, failed.child_run_id)
