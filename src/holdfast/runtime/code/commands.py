@@ -347,9 +347,7 @@ class Commands(Ledger):
         if all(command.on_cancel == "try" for command in activities):
             return False  # they stop with the run
         for command in activities:
-            self._waiters -= len(command.waiters)
-            command.waiters.clear()
-            self.withdraw(command)
+            self._leave(command)
         return True
 
     def must_stay_open(self) -> bool:
@@ -362,10 +360,13 @@ class Commands(Ledger):
             self._over = True
             for command in list(self.open.values()):
                 if command.family == ACTIVITY and command.waiters:
-                    self._waiters -= len(command.waiters)
-                    command.waiters.clear()
-                    self.withdraw(command)
+                    self._leave(command)
         return self.open_activities > 0
+
+    def _leave(self, command: Command) -> None:
+        self._waiters -= len(command.waiters)
+        command.waiters.clear()
+        self.withdraw(command)
 
     def stop_waiting(self) -> None:
         """Cancel the activities that the ended code never awaited."""
