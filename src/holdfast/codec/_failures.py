@@ -38,9 +38,9 @@ def describe(exc: BaseException) -> ErrorInfo:
     return _describe(exc, MAX_CAUSES)
 
 
-def summarize(exc: BaseException, limit: int = 1000) -> str:
+def summarize(exc: BaseException) -> str:
     """Return class and message of an exception in one text that can be stored."""
-    return storable(f"{type(exc).__name__}: {_message(exc)}")[:limit]
+    return storable(f"{type(exc).__name__}: {_message(exc)}")[:1000]
 
 
 def storable(text: str) -> str:

@@ -106,18 +106,11 @@ class Histogram:
     """
 
     def __init__(
-        self,
-        name: str,
-        text: str,
-        labels: Labels,
-        bounds: Sequence[float],
-        *,
-        unit: float = 1,
-        most: int = MOST_LABEL_SETS,
+        self, name: str, text: str, labels: Labels, bounds: Sequence[float], *, unit: float = 1
     ) -> None:
         self.name, self.help = name, text
         self._bounds, self._unit = list(bounds), unit
-        self._sets = _LabelSets(labels, most)
+        self._sets = _LabelSets(labels, MOST_LABEL_SETS)
         self._rows: dict[Labels, list[float]] = {}
         if not labels:
             self.row(())

@@ -42,6 +42,7 @@ logger = logging.getLogger("holdfast.committer")
 _BUSY_SECONDS: Final = 0.05
 _events, _then, _details = attrgetter("events"), attrgetter("then"), attrgetter("details")
 _told: Final = attrgetter("output", "error")  # of a run's end
+_MOST_ENTRIES: Final = 400  # of a batch
 _MANY: Final = 64  # from so many checkpoints on, two calls are faster than one
 
 # Lets other tasks have the places of so many that have ended, in a `with` block.
@@ -94,7 +95,7 @@ async def repeated(
 
 
 class Batcher(Generic[T]):
-    """Send entries in batches of at most `most_entries`, at most `most_calls` at a time.
+    """Send entries in batches, at most `most_calls` at a time.
 
     With two calls the database is busy while this process works on an answer; more calls would only
     make the batches smaller. If many entries came at once and one call took them all, the database
@@ -111,10 +112,9 @@ class Batcher(Generic[T]):
         bearable: Callable[[Sequence[T]], int],
         halves: Callable[[list[T]], bool] = lambda _: False,
         most_calls: int = 2,
-        most_entries: int = 400,
     ) -> None:
         self._send, self._halves, self._bearable = send, halves, bearable
-        self._most_calls, self._most_entries = most_calls, most_entries
+        self._most_calls = most_calls
         self._waiting: list[T] = []
         self._later: list[T] = []
         self._calls: set[asyncio.Task[None]] = set()
@@ -174,7 +174,7 @@ class Batcher(Generic[T]):
     def _send_waiting(self) -> None:
         self._scheduled = False
         while self._waiting and len(self._calls) < self._most_calls:
-            size = self._most_entries
+            size = _MOST_ENTRIES
             if not self._calls and self._halves(self._waiting):
                 size = min(size, -(-len(self._waiting) // 2))
             size = min(size, len(self._waiting))

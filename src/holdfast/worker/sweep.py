@@ -40,7 +40,6 @@ from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import maybe_datetime
 from holdfast.values.waits import set_within
 from holdfast.worker.claimer import Claimable
-from holdfast.worker.clock import Clock
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.watchdog import Process
 from holdfast.worker.worker import Worker
@@ -135,7 +134,6 @@ class Sweep(Worker):
         options: WorkerOptions | None = None,
         *,
         heartbeat_store: Callable[[], Store] | None = None,
-        clock: Clock | None = None,
         origin: str | None = None,
         process: Process | None = None,
     ) -> None:
@@ -148,7 +146,6 @@ class Sweep(Worker):
             self._tally.store,
             options,
             heartbeat_store=heartbeat_store,
-            clock=clock,
             origin=origin,
             process=process,
         )
