@@ -12,7 +12,7 @@ from holdfast.definitions.options import option
 from holdfast.errors import ConfigurationError
 from holdfast.types import RulesOfStart, SingletonConflict, StartRules, ThrottleExcess
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.key_paths import check_key_path, fields_of
+from holdfast.values.key_paths import check_key_path, fields_of, is_index
 
 _MOST_STARTS: Final = 1_000_000
 
@@ -178,7 +178,7 @@ def _given(of: str, input_type: object, options: RuleOptions) -> dict[str, Any]:
 def _check_field(key: str | None, input_type: object) -> None:
     """Refuse a path whose first field no input has; deeper fields are not looked at."""
     fields = [] if key is None else fields_of(key)
-    if fields and not may_have_field(input_type, fields[0]) and not fields[0].isdigit():
+    if fields and not may_have_field(input_type, fields[0]) and not is_index(fields[0]):
         known = ", ".join(sorted(field_names(input_type)))
         raise ConfigurationError(
             f"the input, {type_name(input_type)}, has no field {fields[0]!r}"

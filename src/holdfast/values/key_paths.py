@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError
 _MOST_BYTES: Final = 256  # of a path
 _LONGEST_KEY: Final = 200  # bytes; of a longer key the digest is used
 _PATH: Final = re.compile(r"input(\.[^.|\s]+)*")
-_INDEX: Final = re.compile(r"-?\d{1,9}")
+_INDEX: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
 _split_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _split_array = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -47,6 +47,15 @@ def is_key_path(path: str) -> bool:
     (True, False)
     """
     return _PATH.fullmatch(path) is not None and len(path.encode()) <= _MOST_BYTES
+
+
+def is_index(field: str) -> bool:
+    """Return True if a field may be an index of an array; that of the last element is also -1.
+
+    >>> is_index("0"), is_index("-1"), is_index("first")
+    (True, True, False)
+    """
+    return _INDEX.fullmatch(field) is not None
 
 
 def shown_path(path: str, *, of_activity: bool) -> str:
@@ -108,7 +117,7 @@ def _field(value: bytes, name: str) -> bytes | None:
     if value.startswith(b"{"):
         found = _split_object(value).get(name)
         return None if found is None else bytes(found)
-    if value.startswith(b"[") and _INDEX.fullmatch(name):
+    if value.startswith(b"[") and is_index(name):
         items, index = _split_array(value), int(name)
         return bytes(items[index]) if -len(items) <= index < len(items) else None
     return None

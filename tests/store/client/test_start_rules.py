@@ -78,6 +78,12 @@ def test_key_that_no_input_has_is_refused_at_the_definition() -> None:
         App("a").workflow(singleton=Singleton(key="input.custmer"))(sync.fn)
 
 
+@pytest.mark.parametrize("index", ["0", "-1"])
+def test_key_may_be_an_element_of_an_input_that_is_a_list(index: str) -> None:
+    @App("a").workflow(singleton=Singleton(key=f"input.{index}"))
+    async def pack(ctx: Context, lines: list[str]) -> None: ...
+
+
 @pytest.mark.parametrize("path", ["customer", "input.", "input..a", "in put", "input.a b", ""])
 def test_key_that_is_no_path_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a path into the input"):
