@@ -127,6 +127,15 @@ def test_an_ordered_set_keeps_its_order_through_what_is_made_of_it() -> None:
     assert given == {9, 1, 2, 3, 7}
 
 
+def test_an_ordered_set_has_in_order_what_only_one_of_two_sets_has() -> None:
+    given = OrderedSet([5, 3, 9, 1])
+    assert list(given ^ {3, 7}) == list({3, 7} ^ given) == [5, 9, 1, 7]
+    given ^= OrderedSet([3, 7])
+    given.symmetric_difference_update([9, 2])
+    assert list(given) == [5, 1, 7, 2]
+    assert len(given) == 4
+
+
 def test_other_loops_keep_asyncios_own_forms() -> None:
     async def main() -> tuple[int, bool]:
         future: asyncio.Future[int] = asyncio.Future()

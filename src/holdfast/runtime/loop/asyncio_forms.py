@@ -296,6 +296,15 @@ class OrderedSet(set[_T]):
     def difference(self, *others: Iterable[Any]) -> OrderedSet[Any]:
         return self._within(set(self).difference(*others))
 
+    def symmetric_difference(self, other: Iterable[Any]) -> OrderedSet[Any]:
+        others = OrderedSet(other)
+        return self.difference(others).union(others.difference(self))
+
+    def symmetric_difference_update(self, other: Iterable[_T]) -> None:
+        left = self.symmetric_difference(other)
+        self.clear()
+        self.update(left)
+
     def __or__(self, other: Any) -> Any:
         return self.union(other)
 
@@ -305,7 +314,14 @@ class OrderedSet(set[_T]):
     def __sub__(self, other: Any) -> Any:
         return self.difference(other)
 
-    __ror__, __rand__ = __or__, __and__
+    def __xor__(self, other: Any) -> Any:
+        return self.symmetric_difference(other)
+
+    def __ixor__(self, other: Any) -> Any:
+        self.symmetric_difference_update(other)
+        return self
+
+    __ror__, __rand__, __rxor__ = __or__, __and__, __xor__
 
     def _within(self, kept: set[Any]) -> OrderedSet[Any]:
         return OrderedSet(each for each in self if each in kept)
