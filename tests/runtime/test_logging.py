@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import traceback
 from uuid import UUID, uuid4
 
@@ -168,6 +169,38 @@ async def test_log_lines_of_attempts_carry_run_and_attempt() -> None:
     assert (second["workflow"], second["key"], second["attempt"]) == ("ship", "pack", 2)
     assert (activity["run_id"], activity["activity"]) == (str(shown.run_id), "render")
     assert "run_id" not in outside
+
+
+class Unreadable:
+    def __str__(self) -> str:
+        raise ValueError("not now")
+
+
+def refers_to_itself() -> dict[str, object]:
+    found: dict[str, object] = {}
+    found["self"] = found
+    return found
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (os.fsdecode(b"\xff.txt"), "\\udcff.txt"),
+        (refers_to_itself(), "{'self': {...}}"),
+        (Unreadable(), "(no message: str() raised ValueError)"),
+    ],
+)
+def test_no_value_beside_a_message_loses_its_line_or_raises(value: object, shown: str) -> None:
+    """A RecursionError would leave the handler and fail the step that logs."""
+    fields = {"msg": "a file", "levelno": 20, "levelname": "INFO", "found": value, "size": 7}
+    line = json.loads(JsonFormatter().format(logging.makeLogRecord(fields)))
+    assert (line["message"], line["found"], line["size"]) == ("a file", shown, 7)
+
+
+def test_a_message_that_is_not_unicode_is_a_line_of_json() -> None:
+    fields = {"msg": "no %s", "args": (os.fsdecode(b"\xff.txt"),), "levelname": "INFO"}
+    line = json.loads(JsonFormatter().format(logging.makeLogRecord(fields)))
+    assert line["message"] == "no \\udcff.txt"
 
 
 def test_a_line_of_a_workflow_names_its_run() -> None:

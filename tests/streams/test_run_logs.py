@@ -258,13 +258,14 @@ async def test_a_line_is_bounded_and_cannot_break_the_log(
     async with kept(memory_store, shop) as client:
         handle = await client.start(talk)
         await handle.result(timeout=20)
-    long, odd, failed = await lines_of(memory_store, handle.run_id)
+    long, odd, beside, failed = await lines_of(memory_store, handle.run_id)
     assert (len(long.message), len(str(long.fields["long"])), long.fields["nan"]) == (
         8192,
         1024,
         "nan",
     )
     assert odd.message == "ab\\ud800"
+    assert beside.fields == {"odd": "(no message: str() raised ValueError)"}
     assert failed.traceback is not None
     assert failed.traceback.endswith("zz")
     assert len(failed.traceback) == 8192

@@ -8,7 +8,14 @@ from holdfast.codec._aliases import without_aliases
 from holdfast.codec._changed_fields import MOST_ADDED, removed_fields, texts_before_fields
 from holdfast.codec._contains import contains
 from holdfast.codec._envelope import ENVELOPE, is_sealed, seal_label, shown_words, with_reason
-from holdfast.codec._failures import decode_error, describe, encode_error, storable, summarize
+from holdfast.codec._failures import (
+    decode_error,
+    describe,
+    encode_error,
+    storable,
+    summarize,
+    text_of,
+)
 from holdfast.codec._models import is_model_type, lost_field
 from holdfast.codec._references import (
     REFERENCE_MARK,
@@ -67,6 +74,7 @@ __all__ = [
     "shown_words",
     "storable",
     "summarize",
+    "text_of",
     "texts_before_fields",
     "unread_reference",
     "why_not_json",

@@ -48,6 +48,14 @@ def storable(text: str) -> str:
     return text.replace("\0", "").encode(errors="backslashreplace").decode()
 
 
+def text_of(value: object) -> str:
+    """Return what `str` makes of a value, as text that can be stored. Its `str` may raise."""
+    try:
+        return storable(str(value))
+    except Exception as error:
+        return f"(no message: str() raised {type(error).__name__})"
+
+
 def encode_error(info: ErrorInfo) -> str:
     """Encode a described exception as JSON text."""
     return _encode(info).decode()
@@ -102,11 +110,8 @@ def _first_member(exc: BaseException) -> BaseException | None:
 
 
 def _message(exc: BaseException) -> str:
-    try:
-        text = str(exc)
-    except Exception as error:
-        text = f"(no message: str() raised {type(error).__name__})"
-    return storable(text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …")
+    text = text_of(exc)
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + " …"
 
 
 def _traceback(exc: BaseException) -> str:

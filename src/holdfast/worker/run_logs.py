@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Mapping
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from holdfast.codec import encode, storable
+from holdfast.codec import encode, storable, text_of
 from holdfast.definitions.activities import ActivityContext
 from holdfast.definitions.steps import StepContext
 from holdfast.definitions.streams import StreamSink
@@ -238,7 +238,7 @@ def _field(value: object) -> LogField:
         return value
     if isinstance(value, int | float) and abs(value) < 2**53:  # no NaN either
         return value
-    return _cut(storable(str(value)), _FIELD)
+    return _cut(text_of(value), _FIELD)
 
 
 def _cut(text: str, most: int) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from holdfast.cli.render.console import CONTROLS
+from holdfast.codec import storable, text_of
 from holdfast.logs import AttemptFilter
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
@@ -18,6 +19,9 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {
     "taskName",
     "attempt_of",
 }
+
+
+_encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
 class JsonFormatter(logging.Formatter):
@@ -35,7 +39,11 @@ class JsonFormatter(logging.Formatter):
         if traceback := _traceback(self, record):
             fields["traceback"] = traceback
         fields |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        return msgspec.json.encode(fields, enc_hook=str).decode()
+        try:
+            return _encode(fields).decode()
+        except Exception:  # no line is lost, and no code fails, because of what it logs
+            parts = {storable(name): _json(value) for name, value in fields.items()}
+            return _encode(parts).decode()
 
 
 class LineFormatter(logging.Formatter):
@@ -50,6 +58,14 @@ class LineFormatter(logging.Formatter):
         if traceback := _traceback(self, record):
             line += "\n" + traceback
         return line.translate(CONTROLS)
+
+
+def _json(value: object) -> msgspec.Raw:
+    """Return a value as JSON: its text if it refers to itself, is too deep, or cannot be read."""
+    try:
+        return msgspec.Raw(_encode(value))
+    except Exception:
+        return msgspec.Raw(_encode(text_of(value)))
 
 
 def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> str:
