@@ -294,6 +294,7 @@ Duty: TypeAlias = Literal[
     "limits",
     "ends",
     "alerts",
+    "sign on",
     "other releases",
 ]
 

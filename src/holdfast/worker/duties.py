@@ -20,6 +20,7 @@ from holdfast.worker.services.app_sign_on import AppSignOn
 from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.declaring import CodeAlerts, CodeSchedules, CodeSubscriptions
 from holdfast.worker.services.deliverer import Deliverer
+from holdfast.worker.services.forgotten import Forgotten
 from holdfast.worker.services.reaper import Reaper
 from holdfast.worker.services.scheduler import Scheduler
 from holdfast.worker.services.service import Service, ServiceContext
@@ -71,6 +72,7 @@ class Duties:
             Reaper(context, silent_seconds=options.silent_seconds),
             self.deadlines,
             self._app_sign_on,
+            Forgotten(context, app.name, {name for name, _ in app.workflows}, self.sign_on),
             Unserved(context, info.handlers),
             UnusedLimits(context),
             QueueUpkeep(context),

@@ -15,6 +15,7 @@ from .test_messages import Mail
 
 
 async def duties(store: Store, worker: ManualWorker) -> list[str]:
+    await worker.beat()  # it is known
     answer = await store.heartbeat(worker.info(), [], lease_seconds=30, silent_seconds=8)
     return list(answer.duties)
 
@@ -26,6 +27,21 @@ async def test_only_workers_that_ask_are_told_of_duties(
     await clock.advance(20)
     assert (await ann.beat()).duties == ()
     assert await duties(store, ann) == ["workers"]
+
+
+async def test_a_worker_that_is_not_known_is_told_to_sign_on(
+    store: Store, ann: ManualWorker
+) -> None:
+    """So it looks if the database was set back to before its start."""
+
+    async def told() -> list[str]:
+        return list(
+            (await store.heartbeat(ann.info(), [], lease_seconds=30, silent_seconds=8)).duties
+        )
+
+    assert [await told(), await told()] == [["sign on"], []]
+    await store.remove_worker(ann.worker_id)
+    assert await told() == ["sign on"]
 
 
 async def test_nothing_is_due_in_a_database_where_runs_only_wait(

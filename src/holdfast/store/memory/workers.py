@@ -49,6 +49,7 @@ class MemoryWorkers(Part):
         lease, interval = to_micros(lease_seconds), to_micros(interval_seconds)
         async with self._transaction() as (tables, now):
             watch_clock(tables, now)
+            is_new = info.worker_id not in tables.workers
             hear(tables, now, info, interval)
             record_stats(tables, info.worker_id, stats)
             lost: list[tuple[UUID, str]] = []
@@ -66,6 +67,8 @@ class MemoryWorkers(Part):
                 if held.key == TURN and len(tables.logs[held.run_id]) > held.log_length:
                     unread.append(held.run_id)
             duties = () if silent_seconds is None else _duties(tables, now, silent_seconds)
+            if is_new and silent_seconds is not None:
+                duties = [*duties, "sign on"]
             return Heartbeat(now, lost, unread, cancelled, duties)
 
     async def stray_leases(

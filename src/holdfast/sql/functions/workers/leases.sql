@@ -117,9 +117,10 @@ end $$;
 -- missed two heartbeats of p_interval_seconds, or was heard in the future, it had a gap:
 -- heard_since becomes now. If another transaction has locked a task's row, the lease is renewed the
 -- next time. `duties` are those that may have something to do within ten seconds, null without
--- p_silent_seconds, after which a worker is called silent. p_hints says if hints reach the worker,
--- p_listens if notifications do; null if it reads no hints. The p_stat_… are parallel arrays of
--- what the worker counted, see _record_stats.
+-- p_silent_seconds, after which a worker is called silent; `sign on` is one if the worker was not
+-- known: it starts, was called silent, or the database was set back to before it. p_hints says if
+-- hints reach the worker, p_listens if notifications do; null if it reads no hints. The p_stat_…
+-- are parallel arrays of what the worker counted, see _record_stats.
 -- Locks: rows of clock_steps; the worker's row; its rows of stats; task rows by (run_id, key),
 -- skipping locked ones. Called by workers.
 create or replace function holdfast.heartbeat(
@@ -139,6 +140,7 @@ as $$
 declare
     v_now timestamptz := holdfast.now();
     v_held record;
+    v_is_new boolean;
 begin
     now := holdfast._micros(v_now);
     perform holdfast._watch_clock(v_now);
@@ -155,12 +157,14 @@ begin
         threads = excluded.threads, consumes = excluded.consumes, hints = excluded.hints,
         listens = excluded.listens,
         heard_since = case when holdfast._is_heard(w.heard_at, v_now, 2 * p_interval_seconds)
-            then w.heard_since else v_now end;
+            then w.heard_since else v_now end
+    returning w.xmax = 0 into v_is_new;  -- an update locks the row first, which sets it
     if p_stat_minutes is not null then
         perform holdfast._record_stats(p_worker, p_stat_minutes, p_stat_names, p_stat_counts);
     end if;
     if p_silent_seconds is not null then
-        duties := holdfast._duties(v_now, p_silent_seconds);
+        duties := holdfast._duties(v_now, p_silent_seconds)
+            || case when v_is_new then array['sign on'] end;
     end if;
     if cardinality(p_run_ids) = 0 then
         return;
