@@ -19,6 +19,7 @@ from holdfast.errors import (
     HoldfastError,
     InsufficientRights,
     InvalidDatabaseURL,
+    InvalidInput,
     InvalidSchemaName,
     LockTimeout,
     PayloadError,
@@ -274,3 +275,12 @@ async def test_store_that_prepares_nothing_serves_as_well(database_url: str) -> 
             await start(store)
         assert await scene.value("select count(*) from holdfast.runs") == 3
         await store.close()
+
+
+async def test_a_value_that_the_driver_cannot_send_is_named_by_the_argument(scene: Scene) -> None:
+    """Not as `$2`, which says nothing to callers: they know the names of the arguments."""
+    with pytest.raises(InvalidInput, match=r"^limit \(list_messages\) cannot be 1099511627776 "):
+        await scene.store.list_messages("parcels", limit=2**40)
+    wrong: Any = "soon"
+    with pytest.raises(InvalidInput, match=r"^force \(promote_build\) cannot be 'soon' "):
+        await scene.store.promote_build("shop", "a81f", force=wrong)

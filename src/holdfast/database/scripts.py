@@ -57,6 +57,7 @@ _NAME = re.compile(r"\bholdfast\.(\w+)")
 _FILE_NAME = re.compile(r"(\d{4})_(\w+)\.sql")
 _TRANSACTION = re.compile(r"^begin;\n(.*)^commit;\s*\Z", re.MULTILINE | re.DOTALL)
 _FUNCTION = re.compile(r"^create or replace (?:function|procedure) holdfast\.(\w+)", re.MULTILINE)
+_PARAMETER = re.compile(r"(?:^|,)\s*(?:p_)?(\w+) [a-z]")
 _HEAD = re.compile(
     r"(?P<line>\nlanguage (?P<language>plpgsql immutable|\w+)[^\n]*)"
     r"(?P<clauses>(?:\n(?:set|reset) [^\n]*)*)(?=\nas \$)"
@@ -121,6 +122,13 @@ class Scripts(msgspec.Struct, frozen=True, dict=True):
         """The names of all functions that the repeatable files define, sorted."""
         names = {name for file in self.functions for name in _FUNCTION.findall(file.text)}
         return tuple(sorted(names))
+
+    def parameters(self, function: str) -> list[str]:
+        """Return the names of the parameters of a function, as callers know them: without `p_`."""
+        text = rf"^create or replace function holdfast\.{function}\((.*?)\)\s+(?:returns|language)"
+        head = re.compile(text, re.MULTILINE | re.DOTALL)
+        found = next(filter(None, (head.search(file.text) for file in self.functions)), None)
+        return [] if found is None else _PARAMETER.findall(found[1])
 
     @functools.cached_property
     def names(self) -> frozenset[str]:

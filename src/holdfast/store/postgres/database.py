@@ -122,11 +122,11 @@ class Database:
                 lambda connection: connection.fetch(text, *values, timeout=seconds)
             )
         except FOREIGN as error:
-            raise translate(error) from error
+            raise translate(error, function) from error
 
     async def row(self, function: str, *arguments: object) -> asyncpg.Record:
         """Call a function and return its only row."""
-        with translated():
+        with translated(function):
             return await self.row_untranslated(function, arguments)
 
     async def value(self, function: str, *arguments: object) -> Any:
@@ -280,12 +280,12 @@ def read_headers(text: str | None) -> dict[str, str] | None:
 
 
 @contextmanager
-def translated() -> Generator[None]:
-    """Raise errors of the driver and of the server as errors of holdfast."""
+def translated(function: str = "") -> Generator[None]:
+    """Raise errors of the driver and of the server as errors of holdfast, in a call of this."""
     try:
         yield
     except FOREIGN as error:
-        raise translate(error) from error
+        raise translate(error, function) from error
 
 
 class Pool:

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import asyncpg
 
+from holdfast.database.scripts import load_scripts
 from holdfast.database.sessions import IDLE_SECONDS
 from holdfast.errors import (
     ConfigurationError,
@@ -96,6 +97,9 @@ _MEANINGS: Final[dict[type[HoldfastError], str]] = {
 _READ_ONLY: Final = "25006"
 _READ_ONLY_TEXT: Final = "the database takes no writes now (`holdfast doctor` says why): "
 
+# What the driver says of a value that no parameter of this type can be.
+_MISFIT: Final = re.compile(r"invalid input for query argument \$(\d+): (.*)", re.DOTALL)
+
 # What the driver raises: errors of the server and its own errors.
 FOREIGN: Final = (
     asyncpg.PostgresError,
@@ -136,11 +140,21 @@ _GONE: Final = "08003"  # says asyncpg, and not what the server said
 _LIBRARIES: Final = ("asyncpg", "psycopg", "sqlalchemy", "django")
 
 
-def translate(error: Exception) -> HoldfastError:
-    """Return the error of holdfast for one of the driver or of the server."""
+def translate(error: Exception, function: str = "") -> HoldfastError:
+    """Return the error of holdfast for one of the driver or of the server, in a call."""
+    if isinstance(error, asyncpg.DataError) and (misfit := _MISFIT.fullmatch(str(error))):
+        return _not_taken(function, int(misfit[1]), misfit[2])
     if isinstance(error, asyncpg.PostgresError):
         return _from_server(error)
     return _from_driver(error)
+
+
+def _not_taken(function: str, number: int, value: str) -> InvalidInput:
+    """Return the error for a value that the driver cannot send; it names the argument."""
+    names = load_scripts().parameters(function)
+    name = names[number - 1] if number <= len(names) else f"argument {number}"
+    of = f" ({function})" if function else ""
+    return InvalidInput(f"{name}{of} cannot be {value}: nothing was sent to the database")
 
 
 def error_class(error: asyncpg.PostgresError) -> type[HoldfastError]:
