@@ -24,6 +24,7 @@ logger = logging.getLogger("holdfast.client")
 
 _MOST_SIMILAR = 3  # names that an error asks about
 _BELIEVED_SECONDS = 1.0
+_MOST_KNOWN = 10_000  # names: they come from callers
 
 
 class Named(Protocol):
@@ -191,6 +192,8 @@ class Names:
             return None
         shape = await self._store.get_flow(name)
         if shape is None:
+            if len(self._no_flows) >= _MOST_KNOWN:
+                self._no_flows.clear()
             self._no_flows[name] = now + _BELIEVED_SECONDS
             return None
         return shape.name
@@ -200,6 +203,8 @@ class Names:
         if name in self._checked:
             return
         problem = await unknown_name(name, self._store, lookup)
+        if len(self._checked) >= _MOST_KNOWN:
+            self._checked.clear()
         self._checked.add(name)
         if problem is not None:
             logger.warning("%s: the run that is started waits until one has", problem)

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -23,7 +24,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.payloads import Payloads, payload_store, with_payloads
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
-from holdfast.store.receiver import Receiver
+from holdfast.store.receiver import Receiver, Receivers
 from holdfast.store.shared_calls import LOCKED_CALLS, Coalescer, Notifier, persist
 from holdfast.tracing import client_tracer
 from holdfast.tracing.requests import continue_runs, link_signals, request_trace
@@ -191,7 +192,7 @@ class Session:
 
     def receives(self, queue: str) -> Receiver:
         """Return what receives from a message queue for all callers."""
-        return self._live.receives_from(queue)
+        return self._live.receives.of(queue)
 
     def traced_starts(self, runs: Sequence[NewRun]) -> AbstractContextManager[Sequence[NewRun]]:
         """Enter the spans of starts, if tracing is on; the value is the runs to start."""
@@ -345,34 +346,29 @@ class _Parts:
         }
         self.signals = Coalescer(self._signal, self._room)
         self.stream_reads: Coalescer[StreamRead, StreamPart] = Coalescer(self._read_streams)
-        self._receives: dict[str, Receiver] = {}
-        self._sends: dict[str, Coalescer[NewMessage, int]] = {}
+        self.receives = Receivers(store)
+        # By queue: a sender is kept while it is used.
+        self._sends = WeakValueDictionary[str, Coalescer[NewMessage, int]]()
 
     def sends_to(self, queue: str) -> Coalescer[NewMessage, int]:
         """Return the sender of a message queue."""
-        if queue not in self._sends:
-            self._sends[queue] = Coalescer(partial(self._send, queue), self._room)
-        return self._sends[queue]
+        sends = self._sends.get(queue)
+        if sends is None:
+            sends = self._sends[queue] = Coalescer(partial(self._send, queue), self._room)
+        return sends
 
     async def close(self) -> None:
         """Finish the calls under way, send the last wake-ups, and stop."""
         for starts in self.starts.values():
             await starts.close()
-        for sends in self._sends.values():
+        for sends in [*self._sends.values()]:
             await sends.close()
         await self.signals.close()
         await self.stream_reads.close()
-        for receives in self._receives.values():
-            await receives.close()
+        await self.receives.close()
         await self.replies.close()
         await self.ends.close()
         await self.notifier.stop()
-
-    def receives_from(self, queue: str) -> Receiver:
-        """Return what receives from a message queue for all callers."""
-        if queue not in self._receives:
-            self._receives[queue] = Receiver(self.store, queue)
-        return self._receives[queue]
 
     async def _start(self, start: Start, runs: Sequence[NewRun]) -> Sequence[StartedRun]:
         started, notices = await start(runs)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -27,6 +27,8 @@ _LONGEST_PAUSE_SECONDS: Final = 2.0
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 # For so long a receive may pass over what came due before the last one.
 _WATERMARK_SECONDS: Final = 1.0
+# Of so many queues a client keeps the receiver although nobody receives.
+MOST_IDLE: Final = 1_000
 
 
 class Receiver:
@@ -35,7 +37,8 @@ class Receiver:
     def __init__(self, store: Store, queue: str) -> None:
         self._store, self._queue = store, queue
         self._lines: dict[str | None, _Line] = {}  # by condition
-        self._newest: Received | None = None
+        self._newest: Sequence[int | None] | None = None  # of the last answer
+        self._callers = 0
         self._complete_until = 0.0  # loop time; then all must be looked at again
         self._stop_listening: Callable[[], Awaitable[None]] | None = None
         self._listening = asyncio.Lock()
@@ -48,11 +51,20 @@ class Receiver:
         The acks of `receive` are carried out at once, whether or not something is due, and the
         answer has what became of them. If the caller is cancelled, what is received is given back.
         """
-        first = await self._look(receive)
-        if first.deliveries or wait <= 0:
-            return first
-        later = await self._wait(replace(receive, acks=()), first, wait)
-        return replace(later, acked=first.acked, notices=(*first.notices, *later.notices))
+        self._callers += 1
+        try:
+            first = await self._look(receive)
+            if first.deliveries or wait <= 0:
+                return first
+            later = await self._wait(replace(receive, acks=()), first, wait)
+            return replace(later, acked=first.acked, notices=(*first.notices, *later.notices))
+        finally:
+            self._callers -= 1
+
+    @property
+    def idle(self) -> bool:
+        """True if nobody receives, and nothing is being given back."""
+        return not self._callers and not self._giving_back
 
     async def close(self) -> None:
         """Stop listening, and finish giving back."""
@@ -104,7 +116,7 @@ class Receiver:
         loop = asyncio.get_running_loop()
         first: Received | None = None
         if self._newest is not None and loop.time() < self._complete_until:
-            first = await self._call(replace(receive, since=self._newest.newest))
+            first = await self._call(replace(receive, since=self._newest))
             if first.deliveries:
                 self._found(first)
                 return first
@@ -117,7 +129,7 @@ class Receiver:
         return replace(answer, acked=first.acked, notices=(*first.notices, *answer.notices))
 
     def _found(self, answer: Received) -> None:
-        self._newest = answer if answer.newest is not None else None
+        self._newest = answer.newest
         if answer.deliveries:
             self._pause = _FIRST_PAUSE_SECONDS
 
@@ -190,3 +202,38 @@ class _Line:
             async with asyncio.timeout_at(min(loop.time() + seconds, deadline)):
                 await self.woken.wait()
         return True
+
+
+class Receivers:
+    """The receivers of a client, by queue. Of those that are idle, the ones used last are kept."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._kept: dict[str, Receiver] = {}  # the one used last is the last
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def of(self, queue: str) -> Receiver:
+        """Return what receives from a queue for all callers. Receive before anything else waits."""
+        receiver = self._kept.pop(queue, None) or Receiver(self._store, queue)
+        self._kept[queue] = receiver
+        for _ in range(2):  # one more than comes
+            if len(self._kept) > MOST_IDLE:
+                self._look_at_oldest()
+        return receiver
+
+    def _look_at_oldest(self) -> None:
+        queue = next(iter(self._kept))
+        receiver = self._kept.pop(queue)
+        if receiver.idle:
+            task = asyncio.create_task(receiver.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+        else:
+            self._kept[queue] = receiver
+
+    async def close(self) -> None:
+        """Close all receivers."""
+        for receiver in [*self._kept.values()]:
+            await receiver.close()
+        if self._closing:
+            await asyncio.wait(self._closing)
