@@ -35,7 +35,7 @@ from holdfast.worker.services.deadlines import Deadlines
 from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.statistics import OldStatistics, Samples
 from holdfast.worker.services.unserved import Unserved
-from holdfast.worker.services.upkeep import OldKeys, UnusedLimits
+from holdfast.worker.services.upkeep import OldEvents, OldKeys, QueueUpkeep, UnusedLimits
 from tests.runtime.desk import CountedBeats, Nobody, eventually, info
 
 HOUR = 3_600_000_000
@@ -706,16 +706,37 @@ class FullBatches(MemoryStore):
         self.batches += 1
         return limit if self.batches < 3 else 0
 
-    async def expire_start_keys(self, *, limit: int = 1000) -> int:
-        return await self.sweep_limits(limit=limit)
+    expire_start_keys = sweep_queues = sweep_topics = sweep_limits
 
 
-@pytest.mark.parametrize("kind", [UnusedLimits, OldKeys])
+class FullReturns(MemoryStore):
+    """Has more messages that are beyond their visibility than one batch."""
+
+    batches = 0
+
+    async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
+        self.batches += 1
+        return limit if self.batches < 3 else 0, None
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        (UnusedLimits, FullBatches),
+        (OldKeys, FullBatches),
+        (OldEvents, FullBatches),
+        (QueueUpkeep, FullBatches),
+        (QueueUpkeep, FullReturns),
+    ],
+)
 async def test_old_rows_are_looked_for_seldom_and_deleted_at_once(
-    kind: type[UnusedLimits | OldKeys],
+    kind: type[UnusedLimits | OldKeys | OldEvents | QueueUpkeep],
+    make: type[FullBatches | FullReturns],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An idle worker asks little; the next look by itself would be minutes away."""
-    store = FullBatches()
+    monkeypatch.setattr(OldEvents, "_first_seconds", 0.0)
+    store = make()
     service = kind(lent(store)._replace(interval_seconds=60.0))
     await service.start()
     await eventually(lambda: store.batches == 3)

@@ -27,7 +27,7 @@ from holdfast.worker.services.service import Service, ServiceContext
 from holdfast.worker.services.statistics import OldStatistics, OutsideEnds, Samples
 from holdfast.worker.services.sweeper import Sweeper
 from holdfast.worker.services.unserved import Unserved
-from holdfast.worker.services.upkeep import FreedKeys, OldKeys, QueueUpkeep, UnusedLimits
+from holdfast.worker.services.upkeep import FreedKeys, OldEvents, OldKeys, QueueUpkeep, UnusedLimits
 from holdfast.worker.shard import Shard, is_home
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Duties:
             *([Sweeper(context, open_archive(app.archive), interval)] if interval else ()),
             FreedKeys(context),
             OldKeys(context),
+            OldEvents(context),
             *([] if self.forwarder is None else [self.forwarder]),
             OldStatistics(context),
             Samples(context),

@@ -12,7 +12,6 @@ from holdfast.types import AlertRule, NewSchedule, NewSubscription, schedules_di
 from holdfast.worker.services.service import Service, ServiceContext
 
 _INTERVAL_SECONDS: Final = 30.0
-_BATCH: Final = 1_000
 
 
 class Declaring(Service):
@@ -96,7 +95,7 @@ class CodeSchedules(Declaring):
 
 
 class CodeSubscriptions(Declaring):
-    """Keep the subscriptions of an app's code. A batch of old rows is deleted each time."""
+    """Keep the subscriptions of an app's code."""
 
     _logger = logging.getLogger("holdfast.topics")
     _things = "subscriptions"
@@ -106,11 +105,6 @@ class CodeSubscriptions(Declaring):
     ) -> None:
         super().__init__(context, app)
         self._subscriptions = subscriptions
-
-    async def run_once(self) -> None:
-        """Declare them again, and delete a batch of old rows."""
-        await super().run_once()
-        await self._store.sweep_topics(limit=_BATCH)
 
     async def _declare(self, *, starting: bool = False) -> None:
         declared = await self._store.declare_subscriptions(self._app, self._subscriptions)

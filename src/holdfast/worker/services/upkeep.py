@@ -1,4 +1,4 @@
-"""What starts, limits and message queues leave to be done: keys to free, rows to delete."""
+"""What starts, limits, queues and topics leave to be done: keys to free, rows to delete."""
 
 from __future__ import annotations
 
@@ -57,6 +57,18 @@ class QueueUpkeep(Service):
     _longest_seconds = 60.0  # nobody says what deleted queues have left
 
     async def run_once(self) -> None:
-        """Do some of both; the rest is left for the next time."""
-        await self._store.return_expired(limit=_BATCH)
-        await self._store.sweep_queues(limit=_BATCH)
+        """Do some of both; continue soon if there may be more."""
+        returned, _ = await self._store.return_expired(limit=_BATCH)
+        if max(returned, await self._store.sweep_queues(limit=_BATCH)) >= _BATCH:
+            self.wake()
+
+
+class OldEvents(Service):
+    """Delete ids of published events, and what subscriptions that are gone have left."""
+
+    _seconds = _first_seconds = 30.0
+
+    async def run_once(self) -> None:
+        """Delete some rows; continue soon if there may be more."""
+        if await self._store.sweep_topics(limit=_BATCH) >= _BATCH:
+            self.wake()
