@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Final, TypeAlias, cast
+from typing import Final, TypeAlias, TypeGuard
 
 from holdfast.codec import contains
 from holdfast.types import JSON
@@ -44,7 +44,7 @@ def scalars_at(payload: object, shape: Shape) -> Scalars | None:
     for path in shape:
         value = payload
         for name in path:
-            value = cast("dict[str, object]", value).get(name, _ABSENT) if _is(value) else _ABSENT
+            value = value.get(name, _ABSENT) if _is_object(value) else _ABSENT
         scalar = _scalar(value)
         if scalar is None:
             return None
@@ -53,14 +53,14 @@ def scalars_at(payload: object, shape: Shape) -> Scalars | None:
 
 
 def _leaves(match: object, path: Path) -> Iterator[tuple[Path, object]]:
-    if _is(match):
-        for name, value in cast("dict[str, object]", match).items():
+    if _is_object(match):
+        for name, value in match.items():
             yield from _leaves(value, (*path, name))
     elif path and (scalar := _scalar(match)) is not None:
         yield path, scalar
 
 
-def _is(value: object) -> bool:
+def _is_object(value: object) -> TypeGuard[dict[str, object]]:
     return isinstance(value, dict)
 
 
