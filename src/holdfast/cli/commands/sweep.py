@@ -43,7 +43,7 @@ def sweep(dry_run: bool) -> None:
     if dry_run:
         answer(_preview)
     else:
-        call(_sweep_quietly if current_settings().json else _sweep)
+        call(_sweep)
 
 
 async def _preview(link: Link) -> Answer:
@@ -52,38 +52,24 @@ async def _preview(link: Link) -> Answer:
     return Answer(objects, lambda: _write_preview(shares, now, str(link.database)))
 
 
-def _check(link: Link) -> None:
+async def _sweep(link: Link) -> None:
+    """Sweep, and say what was deleted, also if it fails in the end; to people every 10 batches."""
     from holdfast.cli.connecting import refuse_several
 
     refuse_several(link.database, "sweep", "the workers of each shard sweep, every 5 minutes")
-
-
-async def _sweep_quietly(link: Link) -> None:
-    _check(link)
+    as_json = current_settings().json
     deleted = kept = batches = 0
     try:
         async for swept in link.client.retention.batches():
             deleted, kept, batches = deleted + swept.deleted, kept + swept.kept, batches + 1
-    finally:  # some runs cannot be archived, and others are deleted
-        if batches:
-            write_json({"deleted": deleted, "kept": kept})
-
-
-async def _sweep(link: Link) -> None:
-    """Sweep, and say every 10 batches how far it is, also if it fails in the end."""
-    _check(link)
-    deleted = kept = batches = 0
-    try:
-        async for swept in link.client.retention.batches():
-            deleted, kept, batches = deleted + swept.deleted, kept + swept.kept, batches + 1
-            if swept.has_more and batches % 10 == 0:
+            if swept.has_more and batches % 10 == 0 and not as_json:
                 click.echo(f"deleted {several(deleted, 'run')} …", err=True)
-    finally:
+    finally:  # some runs cannot be archived, and others are deleted
         text = f"deleted {several(deleted, 'run')}"
         if kept:
             text += f"; {several(kept, 'run')} kept for runs that belong to them"
         if batches:
-            click.echo(text)
+            write_json({"deleted": deleted, "kept": kept}) if as_json else click.echo(text)
 
 
 def _write_preview(shares: list[SweepShare], now: int, database: str) -> None:
