@@ -28,20 +28,13 @@ class ServedList(msgspec.Struct, frozen=True):
     served: list[Served]
 
 
-class WorkflowDetail(msgspec.Struct, frozen=True, kw_only=True):
+class WorkflowDetail(Served, frozen=True, kw_only=True):
     """A workflow: who serves it, whether it is paused, and its runs by status.
 
     A count of more than 10,000 is 10,001. `input_schema` is the JSON schema of its input in the
     newest version that has had a worker, null if that is not known; `about` is what its docs say.
     """
 
-    name: str
-    workers: int
-    versions: tuple[int, ...]
-    paused: bool
-    reason: str | None
-    paused_at: datetime | None
-    unserved: int
     counts: dict[Status, int]
     input_schema: dict[str, Any] | None
     about: str
