@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.client import Client, Message
 from holdfast.client.handle import RunHandle
+from holdfast.errors import ConfigurationError
 from holdfast.sync import SyncClient, SyncMessage, SyncRunHandle
 
 ROOT = Path(__file__).parents[2]
@@ -85,3 +86,10 @@ def test_the_generated_modules_are_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "generate_sync.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_a_client_that_is_not_open_says_both_ways_to_open_it() -> None:
+    with pytest.raises(ConfigurationError, match=r"with SyncClient.*SyncClient\(\)\.open\(\)"):
+        SyncClient().runs.list()
+    with pytest.raises(ConfigurationError, match=r"with Client.*await Client\(\)\.open\(\)"):
+        await Client().runs.list()

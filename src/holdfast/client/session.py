@@ -311,7 +311,10 @@ class Session:
     def _live(self) -> _Parts:
         parts = self._parts
         if parts is None:
-            raise ConfigurationError("the client is not open: use `async with Client() as client`")
+            raise ConfigurationError(
+                "the client is not open: use `async with Client() as client`, or, in a process "
+                "that keeps it, `client = await Client().open()`"
+            )
         if (running := _get_running_loop()) is not parts.loop and running is not None:
             refuse_in_workflow("a call of a client")
             raise ConfigurationError(

@@ -20,7 +20,10 @@ from holdfast.errors import ConfigurationError
 
 T = TypeVar("T")
 
-_NOT_OPEN: Final = "the client is not open: use `with SyncClient() as client`"
+_NOT_OPEN: Final = (
+    "the client is not open: use `with SyncClient() as client`, or, in a process that keeps it, "
+    "`client = SyncClient().open()`"
+)
 
 
 class Portal:
