@@ -10,6 +10,7 @@ from holdfast import App, current_flow_step
 from holdfast.client import Client
 from holdfast.errors import RunCancelled
 from holdfast.store.port import Store
+from holdfast.testing import Environment
 from holdfast.types import ErrorInfo
 from tests.runtime.desk import working
 
@@ -83,3 +84,24 @@ async def test_a_cancel_waits_for_the_last_step(store: Store) -> None:
         with pytest.raises(RunCancelled):
             await handle.result()
     assert done == ["stopped", None]
+
+
+async def test_what_a_failed_map_no_longer_waits_for_is_told_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its lease was not lost, and its run continues: a step handles the failure."""
+    app = App("maps")
+    flow = app.flow("tolerant", input=list[int], attempts=1)
+
+    @flow.map(flow.run)
+    async def half(number: int) -> int:
+        return 1 // number
+
+    @flow.step(trigger_rule="all_done")
+    async def report(half: list[int] | ErrorInfo) -> str:
+        return type(half).__name__
+
+    async with Environment(app) as env:
+        assert await env.run(flow, [0, 1]) == {"report": "ErrorInfo"}
+    [late] = [line for line in caplog.messages if "ended too late" in line]
+    assert "its run no longer waited for it" in late

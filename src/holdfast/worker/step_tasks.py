@@ -273,7 +273,8 @@ class StepTasks(OpenAttempts[StepTaskExecution]):
             log_failed_flow_step(execution.task, execution.error, outcome)
         if outcome == "lost":
             logger.warning(
-                "step %s of run %s ended too late: its lease was lost, or its run has ended",
+                "step %s of run %s ended too late: its lease was lost, or its run no longer "
+                "waited for it",
                 end.key,
                 end.run_id,
             )
