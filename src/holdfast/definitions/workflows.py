@@ -250,7 +250,7 @@ class Registry:
         """Return the highest version of a workflow. Raises UnknownWorkflow if it has none."""
         versions = [version for known, version in self.workflows if known == name]
         if not versions:
-            raise UnknownWorkflow(self._unknown(name))
+            raise UnknownWorkflow(f"{self._unknown(name)}; one of another app is APP/{name}")
         return self.workflows[name, max(versions)]
 
     def startable(self, name: str, version: int | None = None) -> AnyStartable:
