@@ -20,6 +20,7 @@ from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
 from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
 from holdfast.values.ids import retry_run_id, uuid7
+from holdfast.values.names import check_version
 from holdfast.values.suggestions import nearest
 from holdfast.values.texts import check_text
 
@@ -67,8 +68,8 @@ async def prepare_fork(
     if run.kind == "flow":
         return _prepare_flow_fork(run, app, options)
     version = options.get("version")
-    if version is not None and version < 1:
-        raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
+    if version is not None:
+        check_version("a fork", version)
     return Fork(
         run_id=run.run_id,
         new_run_id=options.get("run_id") or uuid7(),

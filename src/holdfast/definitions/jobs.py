@@ -240,7 +240,7 @@ class Jobs(Limiting):
             job: Job[..., object] = Job(
                 definition,
                 self.registry,
-                queue=queue or getattr(definition, "queue", DEFAULT_QUEUE),
+                queue=getattr(definition, "queue", DEFAULT_QUEUE) if queue is None else queue,
                 retention=retention,
                 timeout=run_timeout,
                 priority=priority,

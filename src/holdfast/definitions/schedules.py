@@ -236,7 +236,7 @@ def run_target(definition: Startable[Any, Any], input: str, options: StartedOpti
     Raises ConfigurationError for options that cannot work.
     """
     priority, timeout = options.get("priority"), options.get("timeout")
-    retention = options.get("retention")
+    retention, queue = options.get("retention"), options.get("queue")
     if priority is None:
         priority = definition.priority
     if priority not in PRIORITIES:
@@ -246,7 +246,7 @@ def run_target(definition: Startable[Any, Any], input: str, options: StartedOpti
         name=definition.full_name,
         version=definition.version,
         input=input,
-        queue=check_queue_name(options.get("queue") or definition.queue),
+        queue=definition.queue if queue is None else check_queue_name(queue),
         priority=priority,
         timeout_seconds=definition.timeout_seconds if timeout is None else seconds(timeout),
         retention_seconds=definition.retention_seconds if retention is None else seconds(retention),

@@ -11,7 +11,7 @@ from holdfast.definitions.options import option
 from holdfast.errors import ConfigurationError
 from holdfast.types import PRIORITIES, RunKind, StartRules
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.names import check_queue_name
+from holdfast.values.names import check_queue_name, check_version
 
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
@@ -38,12 +38,9 @@ class Startable(ABC, Generic[In_contra, Out_co]):
         self, of: str, version: int, priority: int, queue: str, retention: Duration | None
     ) -> None:
         """Keep what workflows and flows both take. Raises ConfigurationError for wrong options."""
-        # Callers without a type checker pass anything.
-        if not isinstance(version, int) or version < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"{of}: version must be 1 or more")
         if priority not in PRIORITIES:
             raise ConfigurationError(f"{of}: priority must be 0 (first) to 4")
-        self.version, self.priority = version, priority
+        self.version, self.priority = check_version(of, version), priority
         with option(of, "queue"):
             self.queue = check_queue_name(queue)
         with option(of, "retention"):

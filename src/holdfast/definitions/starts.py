@@ -20,7 +20,7 @@ from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.ids import keyed_run_id, uuid7
 from holdfast.values.moments import checked_micros
-from holdfast.values.names import check_queue_name, check_reference, split_name
+from holdfast.values.names import check_queue_name, check_reference, check_version, split_name
 from holdfast.values.retention import declared_seconds
 from holdfast.values.texts import check_headers, check_id, check_tags
 
@@ -179,7 +179,7 @@ def prepare(
         kind=defaults.kind,
         name=name,
         version=version,
-        queue=check_queue_name(queue) if queue else defaults.queue,
+        queue=defaults.queue if queue is None else check_queue_name(queue),
         priority=_priority(options.get("priority"), defaults.priority),
         start_at=None if start_at is None else checked_micros(start_at),
         delay_seconds=None if delay is None else seconds(delay),
@@ -198,8 +198,8 @@ def prepare(
 def _resolve(
     workflow: AnyStartable | str, app: Startables | None, version: int | None, kind: RunKind
 ) -> tuple[str, int, AnyStartable | None]:
-    if version is not None and version < 1:
-        raise ConfigurationError(f"a workflow's version is 1 or more, not {version}")
+    if version is not None:
+        check_version("a start", version)
     if not isinstance(workflow, str):
         if not isinstance(workflow, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(

@@ -36,6 +36,7 @@ from holdfast.values.names import (
     check_queue_name,
     check_reference,
     check_step_name,
+    check_version,
     full_name,
     split_name,
 )
@@ -300,16 +301,16 @@ def _started(
     kind: RunKind | None,
 ) -> ChildStarted:
     """Check the options of a child, and return the command that starts it."""
-    queue = options.get("queue") or (local.queue if local else None)
-    priority, version = options.get("priority"), options.get("version")
+    queue, priority, version = options.get("queue"), options.get("priority"), options.get("version")
+    if queue is None:
+        queue = local.queue if local else None
     if priority is None:
         priority = local.priority if local else None
     if priority is not None and priority not in PRIORITIES:
         raise ConfigurationError(f"child {command.name}: priority must be 0 (first) to 4")
     if version is None:
         version = local.version if local else 1
-    if version < 1:
-        raise ConfigurationError(f"child {command.name}: a version is 1 or more, not {version}")
+    check_version(f"child {command.name}", version)
     parent_close = options.get("parent_close", parent_close)
     if parent_close not in _CLOSES:
         raise ConfigurationError(

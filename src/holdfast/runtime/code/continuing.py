@@ -17,6 +17,7 @@ from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.updates import Updates
 from holdfast.types import UPDATE_REPLY
 from holdfast.values.ids import continued_run_id
+from holdfast.values.names import check_version
 
 
 class ContinueAsNew(BaseException):
@@ -43,15 +44,18 @@ class ContinuingPart(ContextPart):
         not awaited end first.
 
         Raises InvalidInput and PayloadError for an input that a start would refuse, and
-        ConfigurationError anywhere but in the workflow's own task.
+        ConfigurationError for a version that no workflow can have, and outside of the workflow's
+        own task.
         """
         workflow = self._run.workflow
         self._check_own_task("continue_as_new() ends the whole run")
         if sys.exception() is not None:
             self._run.ledger(Caught).note_call("continue_as_new", lambda: True)
-        if version in (None, workflow.version):
-            raise ContinueAsNew(workflow.encode_input(input), workflow.version)
-        raise ContinueAsNew(encode(input), version or workflow.version)
+        if version is None:
+            version = workflow.version
+        if check_version("continue_as_new", version) == workflow.version:
+            raise ContinueAsNew(workflow.encode_input(input), version)
+        raise ContinueAsNew(encode(input), version)
 
     async def finish_updates(self) -> None:
         """Wait until no handler of an update runs. Call it before the code returns or continues.
