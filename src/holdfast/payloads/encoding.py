@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed, seal_label, with_reason
+from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed, seal_label, summarize, with_reason
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.payloads.large import LargePayloads
 
@@ -154,7 +155,9 @@ class Payloads:
             return text
         data, stages = text.encode(), list[str]()
         for codec in self.codecs:
-            encoded = codec.encode(data)
+            with _named(codec):
+                encoded = codec.encode(data)
+                memoryview(encoded or b"")  # raises TypeError for what is not bytes
             if encoded is not None:
                 data = encoded
                 stages.append(
@@ -189,9 +192,15 @@ class Payloads:
         return f"encrypted with key {', '.join(keys)}" if keys else "encoded"
 
     def seal_words(self, words: str) -> str:
-        """Return the envelope of words for people, or the words if no codec changes them."""
+        """Return the envelope of words for people, or the words if no codec changes them.
+
+        If they cannot be encoded, return words that say so: a run must not lack a reason.
+        """
         text = _write(words).decode()
-        sealed = self._seal(text)
+        try:
+            sealed = self._seal(text)
+        except PayloadError:
+            return "the reason cannot be encoded: it is in the log of the worker"
         return words if sealed is text else sealed
 
     def open_words(self, words: str) -> str:
@@ -235,13 +244,27 @@ class Payloads:
             text = base64.b64decode(envelope.data, validate=True)
             for stage in reversed(envelope.stages.split()):
                 name, _, key_id = stage.partition(":")
-                text = self._by_name[name].decode(text, key_id or None)
+                codec = self._by_name[name]
+                with _named(codec):
+                    text = codec.decode(text, key_id or None)
+                    memoryview(text)  # raises TypeError for what is not bytes
             msgspec.json.decode(text)
         except PayloadError as error:
             return with_reason(data, str(error))
         except (KeyError, ValueError, msgspec.MsgspecError):
             return data
         return text
+
+
+@contextmanager
+def _named(codec: PayloadCodec) -> Generator[None]:
+    """Raise as PayloadError what a codec raises: one value must not hold up those beside it."""
+    try:
+        yield
+    except PayloadError:
+        raise
+    except Exception as error:
+        raise PayloadError(f"codec {codec.name} raised {summarize(error)}") from error
 
 
 def _is_error(text: bytes, kind: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import TypeVar, cast
 from uuid import UUID
@@ -9,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import is_sealed
+from holdfast.errors import PayloadError
 from holdfast.payloads.details import open_event
 from holdfast.payloads.encoding import Payloads
 from holdfast.payloads.outgoing import Outgoing, seal_run
@@ -34,6 +36,8 @@ V = TypeVar("V", bound=Value)
 D = TypeVar("D", Lease, ActivityEnd)
 E = TypeVar("E", Finish, ActivityEnd, StepTaskEnd)
 R = TypeVar("R", Wait, OpenActivity, OpenStepTasks)
+
+logger = logging.getLogger("holdfast.payloads")
 
 SEALED_SHOWS = 4096  # characters of details, which have the mark of what is sealed among them
 
@@ -75,10 +79,18 @@ class PayloadPart:
         return msgspec.structs.replace(value, error=self.payloads.seal_error(value.error))
 
     def _hidden(self, value: D) -> D:
-        """Return a value whose details are encoded, of any size: a heartbeat says them."""
+        """Return a value whose details are encoded, of any size: a heartbeat says them.
+
+        What cannot be encoded is left out: neither a lease nor an attempt must end by it.
+        """
         if value.details is None:
             return value
-        return msgspec.structs.replace(value, details=self.payloads.seal_details(value.details))
+        details = None
+        try:
+            details = self.payloads.seal_details(value.details)
+        except PayloadError as error:
+            logger.error("a heartbeat of run %s loses what it says: %s", value.run_id, error)
+        return msgspec.structs.replace(value, details=details)
 
     async def sealed_runs(self, runs: Sequence[NewRun]) -> list[NewRun]:
         """Return runs to start whose inputs are encoded; those that are large are objects then."""
