@@ -33,9 +33,10 @@ from holdfast.database.urls import read_url
 from holdfast.definitions.transactions import Isolation
 from holdfast.errors import ConfigurationError, RunFailed, StepFailed
 from holdfast.payloads import payloads_of
-from holdfast.store.port.transactions import AlreadyRecorded, lease_of
+from holdfast.store.port.transactions import AlreadyRecorded, is_away, is_refusal, lease_of
 from holdfast.store.postgres import PostgresStore, asyncpg_connector, connectors, open_transaction
 from holdfast.store.postgres.conninfo import conninfo
+from holdfast.store.postgres.database import Database as PostgresDatabase
 from holdfast.testing import Environment
 from holdfast.testing.crashes import crashes
 from holdfast.testing.plan import same_each_time
@@ -1162,6 +1163,41 @@ async def test_a_database_without_the_table_is_named_with_the_command(scene: Sce
         with pytest.raises(RunFailed, match="holdfast migrate --results URL"):
             await env.run(stay, 4)
     assert await rooms(scene) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("XX000", "could not write init file"),  # the disk is full
+        ("53300", "sorry, too many clients already"),
+        ("53100", "No space left on device"),
+        ("25006", "cannot execute it in a read-only transaction"),
+    ],
+)
+async def test_a_connection_that_cannot_be_opened_now_is_no_attempt(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, code: str, text: str
+) -> None:
+    """Fault: such answers of the server, and of poolers, used up the attempts at once."""
+    connect, refused = PostgresDatabase.connect_unlimited, list[str]()
+
+    async def full(database: PostgresDatabase) -> Any:
+        if len(refused) < 2:
+            refused.append(code)
+            raise asyncpg.PostgresError.new({"S": "FATAL", "V": "FATAL", "C": code, "M": text})
+        return await connect(database)
+
+    monkeypatch.setattr(PostgresDatabase, "connect_unlimited", full)
+    app, stay = hotel(insert, retry=ONCE)
+    async with working(app, scene.url) as client:
+        assert await client.run(stay, 4) == 4
+    assert refused == [code, code]
+
+
+def test_an_internal_error_that_ends_the_session_says_nothing_of_a_commit() -> None:
+    for severity, refuses in (("ERROR", True), ("FATAL", False), ("PANIC", False)):
+        said = {"S": severity, "V": severity, "C": "XX000", "M": "server is gone"}
+        assert is_refusal(asyncpg.PostgresError.new(said)) is refuses
+        assert is_away(asyncpg.PostgresError.new(said)) is not refuses
 
 
 async def test_a_database_that_is_away_is_named_without_its_password(scene: Scene) -> None:

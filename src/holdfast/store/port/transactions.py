@@ -189,19 +189,33 @@ def lease_of(left: str) -> int | None:
 
 def sqlstate_of(error: BaseException | None) -> str | None:
     """Return the SQLSTATE of an error of any library, None if the server did not send it."""
+    return _said(error, "sqlstate")
+
+
+def _said(error: BaseException | None, name: str) -> str | None:
     for _ in range(_MOST_CAUSES):
-        code = getattr(error, "sqlstate", None)
-        if isinstance(code, str):
-            return code
+        said = getattr(error, name, None)
+        if isinstance(said, str):
+            return said
         if error is not None:
             error = getattr(error, "orig", None) or error.__cause__
     return None
 
 
+def _class_of(error: BaseException) -> str | None:
+    """Return the class of the SQLSTATE; that of lost connections for XX if the session has ended.
+
+    So say poolers that the database is away, or a server without a place on its disk.
+    """
+    code = sqlstate_of(error)
+    if code is None or not code.startswith("XX"):
+        return code and code[:2]
+    return "08" if _said(error, "severity_en") in ("FATAL", "PANIC") else "XX"
+
+
 def is_refusal(error: BaseException) -> bool:
     """Return True if the server has said that it did not commit."""
-    code = sqlstate_of(error)
-    return code is not None and code[:2] not in ("08", "57", "58")
+    return _class_of(error) not in (None, "08", "57", "58")
 
 
 def is_away(error: BaseException) -> bool:
@@ -209,7 +223,7 @@ def is_away(error: BaseException) -> bool:
     if isinstance(error, HoldfastError):
         return isinstance(error, DatabaseUnavailable)
     code = sqlstate_of(error)
-    return code is None or code in _AWAY or code[:2] in _AWAY
+    return code is None or code in _AWAY or _class_of(error) in _AWAY
 
 
 def is_transient(error: BaseException) -> bool:

@@ -26,7 +26,7 @@ from holdfast.store.port.transactions import (
     NotBegun,
     OpenTransaction,
     RunNotHeld,
-    is_refusal,
+    is_away,
     sqlstate_of,
 )
 from holdfast.store.postgres.database import Database
@@ -294,11 +294,11 @@ def _named(error: Exception, place: Place) -> Exception:
 
 @contextlib.contextmanager
 def beginning(place: Place) -> Generator[None]:
-    """Raise NotBegun for an error, unless the server has refused."""
+    """Raise NotBegun for an error after which the next connection may be sound."""
     try:
         yield
     except Exception as error:
-        if is_refusal(error) or isinstance(error, HoldfastError):
+        if isinstance(error, HoldfastError) or not is_away(error):
             raise
         raise not_begun(place, error) from error
 
