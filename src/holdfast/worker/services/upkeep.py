@@ -7,6 +7,7 @@ from typing import Final
 from holdfast.worker.services.service import Service
 
 _BATCH: Final = 1_000
+_LARGE_BATCH: Final = 10_000  # with each, all queues or all subscriptions are looked at, too
 
 
 class FreedKeys(Service):
@@ -59,7 +60,8 @@ class QueueUpkeep(Service):
     async def run_once(self) -> None:
         """Do some of both; continue soon if there may be more."""
         returned, _ = await self._store.return_expired(limit=_BATCH)
-        if max(returned, await self._store.sweep_queues(limit=_BATCH)) >= _BATCH:
+        swept = await self._store.sweep_queues(limit=_LARGE_BATCH)
+        if returned >= _BATCH or swept >= _LARGE_BATCH:
             self.wake()
 
 
@@ -70,5 +72,5 @@ class OldEvents(Service):
 
     async def run_once(self) -> None:
         """Delete some rows; continue soon if there may be more."""
-        if await self._store.sweep_topics(limit=_BATCH) >= _BATCH:
+        if await self._store.sweep_topics(limit=_LARGE_BATCH) >= _LARGE_BATCH:
             self.wake()
