@@ -43,7 +43,8 @@ class _Shared:
     async def _run(self) -> None:
         while True:
             try:
-                found = dict(await self._look())
+                # A part that is not there any more, such as "the replica is away", is emptied.
+                found = dict.fromkeys(self.parts, "") | dict(await self._look())
                 self.failed = self.gone = False
             except Exception as error:  # the database may be away: the next look may succeed
                 self.gone = is_gone(error)
