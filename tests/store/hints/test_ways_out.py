@@ -1,14 +1,18 @@
-"""What a server says is told with a way out that fits it, and streams have one name for all."""
+"""What a server says is told with a way out, streams have one name for all, and few are known."""
 
 from __future__ import annotations
 
 import psycopg
 import pytest
 from redis._parsers.base import BaseParser
+from redis.asyncio import Redis
 
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.store.redis.server import trouble
+from holdfast.store.redis import sending
+from holdfast.store.redis.sending import Sender
+from holdfast.store.redis.server import RedisServer, trouble
+from holdfast.types import Notice
 
 
 @pytest.mark.parametrize(
@@ -53,3 +57,31 @@ async def test_the_name_of_a_schema_does_not_follow_how_a_role_writes_dates(
         await store.close()
     assert len(names) == 1
     assert names.pop().startswith(f"holdfast {name} 20")
+
+
+class Accepting(RedisServer):
+    """Takes every hint, and counts how often a stream is told when it expires."""
+
+    def __init__(self) -> None:
+        super().__init__("redis://nowhere")
+        self.expiries: list[str] = []
+
+    async def connect(self, answer_seconds: float) -> Redis:
+        return self  # type: ignore[return-value]
+
+    async def xadd(self, *_: object, **__: object) -> None:
+        pass
+
+    async def expire(self, stream: str, seconds: int) -> None:
+        self.expiries.append(stream)
+
+
+async def test_streams_that_are_used_no_more_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sending, "_MOST_KNOWN", 3)
+    server = Accepting()
+    sender = Sender(server)
+    for number in range(20):
+        for _ in range(2):
+            assert not await sender.send({Notice("work", "mail"): f"reply-{number}"})
+    assert server.expiries == [f"reply-{number}" for number in range(20)]  # once each
+    assert len(sender._kept) <= 3

@@ -18,6 +18,7 @@ FIELD: Final = "queue"  # of an entry; others' entries have no such field, and a
 _LONGEST_STREAM: Final = 1000  # entries, about; a worker that is further behind looks anyway
 KEPT_SECONDS: Final = 7 * 24 * 3600  # a stream that gets no more hints removes itself
 _KEEP_AGAIN_SECONDS: Final = 3600.0
+_MOST_KNOWN: Final = 10_000  # streams; a program may have a queue for each reply
 ANSWER_SECONDS: Final = 0.5
 _SEND_SECONDS: Final = 1.0  # all hints of one call; notifications tell of the rest
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 30.0
@@ -86,6 +87,8 @@ class Sender:
         """Set when a stream expires. An entry was added to it, so it is a stream of ours."""
         if time.monotonic() >= self._kept.get(stream, 0.0):
             await redis.expire(stream, KEPT_SECONDS)
+            if len(self._kept) >= _MOST_KNOWN:
+                self._kept.clear()
             self._kept[stream] = time.monotonic() + _KEEP_AGAIN_SECONDS
 
     async def close(self) -> None:
