@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.store.postgres.calls import each_row
 from holdfast.store.postgres.database import Part, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.types import AlertChange, AlertInfo, AlertRule, DeclaredAlerts, Notice
@@ -18,8 +17,6 @@ _read_alert = reader(AlertInfo, "rule")
 
 
 class PostgresAlerts(Part):
-    list_alerts = each_row(lambda row: _read_alert(row, rule=_read_rule(row)))
-
     async def declare_alerts(
         self, app: str, alerts: Sequence[AlertRule], *, starting: bool = False
     ) -> DeclaredAlerts:
@@ -33,3 +30,9 @@ class PostgresAlerts(Part):
         rows = await self._database.rows("look_at_alerts", silent_seconds, limit)
         notices = read_notices(pair for row in rows for pair in row["notices"] or ())
         return [_read_change(row) for row in rows], notices
+
+    async def list_alerts(self) -> list[AlertInfo]:
+        return [
+            _read_alert(row, rule=_read_rule(row))
+            for row in await self._database.rows("list_alerts")
+        ]

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.store.postgres.calls import Call, all_rows, each_row, only_value
 from holdfast.store.postgres.database import Part, columns
 from holdfast.store.postgres.rows import reader
 from holdfast.types import AppInfo, CatalogueEntry, DeclaredOptions
@@ -15,18 +14,21 @@ _read_app = reader(AppInfo, "workflows")
 
 
 class PostgresApps(Part):
-    list_apps = each_row(lambda row: _read_app(row, workflows=tuple(row["workflows"])))
-    apps_with: Call[list[str]] = only_value()
-    read_catalogue = all_rows(
-        lambda found: {row["name"]: CatalogueEntry(*row.values()) for row in found}
-    )
-
     async def sign_on_app(self, app: AppInfo, *, replaces: str | None = None) -> str | None:
         row = await self._database.row(
             "sign_on_app", app.app, app.workflows, (), app.origin, replaces
         )
         other: str | None = row["other"]
         return other
+
+    async def list_apps(self) -> list[AppInfo]:
+        return [
+            _read_app(row, workflows=tuple(row["workflows"]))
+            for row in await self._database.rows("list_apps")
+        ]
+
+    async def apps_with(self, workflow: str) -> list[str]:
+        return list(await self._database.value("apps_with", workflow))
 
     async def declare_options(self, options: Sequence[DeclaredOptions]) -> None:
         columns = zip(*map(msgspec.structs.astuple, options), strict=True)
@@ -36,3 +38,7 @@ class PostgresApps(Part):
         await self._database.row(
             "declare_catalogue", *columns(entries, "name", "version", "input_schema", "about")
         )
+
+    async def read_catalogue(self, names: Sequence[str]) -> dict[str, CatalogueEntry]:
+        found = await self._database.rows("read_catalogue", names)
+        return {row["name"]: CatalogueEntry(*row.values()) for row in found}

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, cast
 from uuid import UUID
 
-from holdfast.store.postgres.calls import Call, only_value
 from holdfast.store.postgres.database import Part, columns
 from holdfast.types import ExportedRuns, LeasedRun, LeasedRuns, Restoring
 
@@ -14,8 +13,6 @@ _PATIENCE: Final = 3  # these calls read and write more than others
 
 
 class PostgresArchives(Part):
-    forget_archive: Call[str | None] = only_value()
-
     async def lease_due_runs(
         self, *, limit: int = 1000, rows: int = 20_000, lease_seconds: float = 600.0
     ) -> LeasedRuns:
@@ -60,3 +57,7 @@ class PostgresArchives(Part):
             "restore_run", lines, retention_seconds, patience=_PATIENCE
         )
         return cast("Restoring", row[0])
+
+    async def forget_archive(self) -> str | None:
+        archive: str | None = await self._database.value("forget_archive")
+        return archive

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 from uuid import UUID
 
-from holdfast.store.postgres.calls import each_row, no_answer, only_row
 from holdfast.store.postgres.database import Part, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.types import BuildInfo, MovedRuns, RouteChange
@@ -15,19 +13,38 @@ _read_build = reader(BuildInfo, "pinned", "needed_for")
 
 
 class PostgresBuilds(Part):
-    declare_build = no_answer()
-    kept_declarations = only_row(lambda found: None if found[0] is None else tuple(found[0]))
-    list_builds = each_row(
-        lambda row: _read_build(
-            row, pinned=tuple(row["pinned"]), needed_for=tuple(row["needed_for"])
-        )
-    )
-    promote_build = only_row(lambda found: RouteChange(*found))
-    ramp_build = only_row(lambda found: RouteChange(found["outcome"]))
-    roll_back_build = only_row(lambda found: RouteChange(*found))
-    runs_of_build = each_row(itemgetter(0))
+    async def declare_build(self, app: str, build: str, pinned: Sequence[str]) -> None:
+        await self._database.row("declare_build", app, build, pinned)
+
+    async def kept_declarations(self, app: str, build: str | None) -> Sequence[str] | None:
+        row = await self._database.row("kept_declarations", app, build)
+        return None if row[0] is None else tuple(row[0])
+
+    async def list_builds(self, app: str | None = None) -> list[BuildInfo]:
+        found = await self._database.rows("list_builds", app)
+        return [
+            _read_build(row, pinned=tuple(row["pinned"]), needed_for=tuple(row["needed_for"]))
+            for row in found
+        ]
+
+    async def promote_build(self, app: str, build: str, *, force: bool = False) -> RouteChange:
+        return RouteChange(*await self._database.row("promote_build", app, build, force))
+
+    async def ramp_build(self, app: str, build: str, percent: float) -> RouteChange:
+        row = await self._database.row("ramp_build", app, build, percent)
+        return RouteChange(row["outcome"])
+
+    async def roll_back_build(self, app: str) -> RouteChange:
+        return RouteChange(*await self._database.row("roll_back_build", app))
 
     async def move_to_build(self, run_ids: Sequence[UUID], build: str | None) -> MovedRuns:
         row = await self._database.row("move_to_build", run_ids, build)
         outcomes = zip(row["run_ids"] or (), row["outcomes"] or (), strict=True)
         return MovedRuns(dict(outcomes), read_notices(row["notices"]))
+
+    async def runs_of_build(
+        self, app: str, build: str, *, after: UUID | None = None, limit: int = 1_000
+    ) -> list[UUID]:
+        return [
+            row[0] for row in await self._database.rows("runs_of_build", app, build, after, limit)
+        ]

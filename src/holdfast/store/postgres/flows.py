@@ -9,7 +9,6 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from holdfast.store.postgres.calls import each_row, only_row
 from holdfast.store.postgres.database import Part, columns, read_headers, read_notices
 from holdfast.store.postgres.rows import join_results, json_text, reader
 from holdfast.store.postgres.starts import flow_runs
@@ -20,6 +19,7 @@ from holdfast.types import (
     FlowFork,
     FlowForking,
     FlowInfo,
+    FlowRetry,
     FlowShape,
     FlowStepState,
     NewRun,
@@ -40,10 +40,6 @@ _DELETED_AT_ONCE: Final = 500  # runs: starts of the flow wait for no more than 
 
 
 class PostgresFlows(Part):
-    list_flows = each_row(reader(FlowInfo, name="flow_slug"))
-    retry_flow = only_row(lambda found: (found["outcome"], read_notices(found["notices"])))
-    open_step_tasks = each_row(reader(OpenStepTasks, step="step_slug", index="task_index"))
-
     async def ensure_flow(
         self, shape: FlowShape, shape_hash: str, *, replace: bool = False
     ) -> EnsuredFlow:
@@ -53,6 +49,9 @@ class PostgresFlows(Part):
         return EnsuredFlow(
             row["status"], _shape(row["other"]), row["ended"], read_notices(row["notices"])
         )
+
+    async def list_flows(self) -> list[FlowInfo]:
+        return [_read_flow(row) for row in await self._database.rows("list_flows")]
 
     async def get_flow(self, name: str, version: int | None = None) -> FlowShape | None:
         (found,) = await self._database.row("get_flow", name, version, None)
@@ -70,6 +69,12 @@ class PostgresFlows(Part):
         limit, tell = _DELETED_AT_ONCE, self._database.tell
         row = await self._database.row("delete_flow", name, terminate, limit, before, tell, force)
         return _read_deleted(row, notices=read_notices(row["notices"]))
+
+    async def retry_flow(
+        self, run_id: UUID, new_run_id: UUID, *, from_step: str | None = None
+    ) -> tuple[FlowRetry, list[Notice]]:
+        row = await self._database.row("retry_flow", run_id, new_run_id, from_step)
+        return row["outcome"], read_notices(row["notices"])
 
     async def fork_flow(self, fork: FlowFork) -> tuple[FlowForking, list[Notice]]:
         row = await self._database.row(
@@ -129,6 +134,9 @@ class PostgresFlows(Part):
                 _read_step(row, deps=tuple(row["deps"] or ()))
             )
         return found
+
+    async def open_step_tasks(self, run_id: UUID) -> list[OpenStepTasks]:
+        return [_read_tasks(row) for row in await self._database.rows("open_step_tasks", run_id)]
 
 
 def _shape(text: str | None) -> FlowShape | None:

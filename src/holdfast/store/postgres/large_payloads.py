@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from holdfast.objects import Objects, open_objects
-from holdfast.store.postgres.calls import each_row
 from holdfast.store.postgres.database import Part, columns
-from holdfast.store.postgres.rows import reader
 from holdfast.types import FailingPut, UnneededPayloads
 
 
 class PostgresLargePayloads(Part):
     """Knows which runs have payloads outside, and which use them."""
-
-    failing_puts = each_row(reader(FailingPut))
-    due_payloads = each_row(reader(UnneededPayloads))
 
     def objects_at(self, url: str) -> Objects:
         return open_objects(url)
@@ -28,6 +23,16 @@ class PostgresLargePayloads(Part):
 
     async def note_put(self, url: str, owner: UUID, error: str | None) -> None:
         await self._database.rows("note_put", url, owner, error)
+
+    async def failing_puts(self, run_id: UUID) -> list[FailingPut]:
+        rows = await self._database.rows("failing_puts", run_id)
+        return [FailingPut(row["url"], row["failed_at"], row["error"]) for row in rows]
+
+    async def due_payloads(
+        self, *, limit: int = 100, lease_seconds: float = 600.0
+    ) -> list[UnneededPayloads]:
+        found = await self._database.rows("due_payloads", limit, lease_seconds)
+        return [UnneededPayloads(row["owner"], row["url"]) for row in found]
 
     async def forget_payloads(self, deleted: Sequence[UnneededPayloads]) -> None:
         await self._database.rows("forget_payloads", *columns(deleted, "owner", "url"))

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Final, TypeAlias
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 from asyncpg.pool import PoolConnectionProxy
 
@@ -29,10 +29,9 @@ from holdfast.database.connection import (
 from holdfast.database.urls import read_url, redact
 from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
 from holdfast.store.port.listening import NoHints
-from holdfast.store.postgres.calls import all_rows, no_answer
 from holdfast.store.postgres.database import Database, Part, translated
 from holdfast.store.postgres.queries import read_runs
-from holdfast.types import Notice
+from holdfast.types import Notice, RunRecord
 from holdfast.values.waits import set_within
 
 logger = logging.getLogger("holdfast.listening")
@@ -64,12 +63,15 @@ def channel(schema: str, topic: str) -> str:
 
 
 class PostgresListening(Part, NoHints):
-    wait_for_end = all_rows(read_runs)
-    forget_waits = no_answer()
-
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self._listeners = Listeners(database)
+
+    async def wait_for_end(self, topic: str, run_ids: Sequence[UUID]) -> dict[UUID, RunRecord]:
+        return read_runs(await self._database.rows("wait_for_end", topic, run_ids))
+
+    async def forget_waits(self, topic: str) -> None:
+        await self._database.row("forget_waits", topic)
 
     async def notify(self, notices: Sequence[Notice]) -> None:
         if notices:

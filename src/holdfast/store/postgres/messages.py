@@ -10,7 +10,6 @@ from msgspec.structs import astuple
 
 from holdfast.database.scripts import check_schema_name
 from holdfast.store.port import messages_topic
-from holdfast.store.postgres.calls import Call, each_row, only_row, only_value
 from holdfast.store.postgres.database import Part, columns, or_none, read_headers, read_notices
 from holdfast.store.postgres.rows import json_text, reader
 from holdfast.store.postgres.starts import (
@@ -58,13 +57,6 @@ _read_kept = reader(KeptMessage, "headers", group="group_key")
 
 
 class PostgresMessages(Part):
-    delete_queue: Call[bool] = only_value()
-    list_queues = each_row(lambda row: _read_queue(row, settings=_read_settings(row)))
-    return_expired = only_row(lambda found: (found["returned"], found["next_due_at"]))
-    purge_messages: Call[int] = only_value()
-    list_kept = each_row(lambda row: _read_kept(row, headers=read_headers(row["headers"])))
-    sweep_queues: Call[int] = only_value()
-
     async def create_queue(self, settings: QueueSettings) -> bool:
         changed: bool = await self._database.value("create_queue", *astuple(settings))
         return changed
@@ -83,6 +75,15 @@ class PostgresMessages(Part):
             settings.has_filters,
         )
         return changed
+
+    async def delete_queue(self, name: str) -> bool:
+        return bool(await self._database.value("delete_queue", name))
+
+    async def list_queues(self, name: str | None = None) -> list[QueueInfo]:
+        return [
+            _read_queue(row, settings=_read_settings(row))
+            for row in await self._database.rows("list_queues", name)
+        ]
 
     async def send_messages(
         self, queue: str, messages: Sequence[NewMessage]
@@ -165,6 +166,13 @@ class PostgresMessages(Part):
         )
         return kept
 
+    async def return_expired(self, *, limit: int = 100) -> tuple[int, int | None]:
+        row = await self._database.row("return_expired", limit)
+        return row["returned"], row["next_due_at"]
+
+    async def purge_messages(self, queue: str, *, limit: int = 10_000) -> int:
+        return int(await self._database.value("purge_messages", queue, limit))
+
     async def redrive_messages(
         self,
         queue: str,
@@ -230,6 +238,15 @@ class PostgresMessages(Part):
     ) -> tuple[bool, list[Notice]]:
         row = await self._database.row("change_message", queue, message_id, *astuple(change))
         return row[0], _notices([queue] if row[0] else ())
+
+    async def list_kept(self, queue: str, *, limit: int = 100) -> list[KeptMessage]:
+        return [
+            _read_kept(row, headers=read_headers(row["headers"]))
+            for row in await self._database.rows("list_kept", queue, limit)
+        ]
+
+    async def sweep_queues(self, *, limit: int = 1000) -> int:
+        return int(await self._database.value("sweep_queues", limit))
 
 
 def _columns(messages: Sequence[NewMessage]) -> tuple[object, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
 from uuid import UUID
 
 import asyncpg
@@ -12,7 +11,6 @@ import asyncpg
 from holdfast.errors import DatabaseUnavailable, QueryTooSlow
 from holdfast.events import read_last_failure
 from holdfast.store.postgres.attributes import read_attributes
-from holdfast.store.postgres.calls import all_rows, each_row, first_row
 from holdfast.store.postgres.database import Part, read_headers
 from holdfast.store.postgres.rows import json_text, read_event, reader
 from holdfast.types import (
@@ -36,11 +34,6 @@ _read_wait = reader(Wait, "awaiting")
 
 
 class PostgresQueries(Part):
-    runs_between = each_row(itemgetter(0))
-    find_reply = first_row(read_event)
-    find_signal = first_row(read_event)
-    newest_runs = all_rows(lambda found: {row["run_id"]: row["newest"] for row in found})
-
     async def get_runs(
         self, run_ids: Sequence[UUID], *, payloads: bool = True
     ) -> dict[UUID, RunRecord]:
@@ -92,6 +85,10 @@ class PostgresQueries(Part):
             {row["value"]: row["runs"] for row in found if row["value"] is not None},
             None if stopped_at is None else to_datetime(stopped_at),
         )
+
+    async def runs_between(self, first: UUID, last: UUID, limit: int) -> list[UUID]:
+        found = await self._database.rows("runs_between", first, last, limit)
+        return [row[0] for row in found]
 
     async def count_runs(
         self, names: Sequence[str] | None, limit: int
@@ -158,6 +155,18 @@ class PostgresQueries(Part):
             if row["name"] is not None:
                 of_run[row["name"]] = row["value"]
         return dict(values)
+
+    async def find_reply(self, run_id: UUID, update_id: str) -> Event | None:
+        found = await self._database.rows("find_reply", run_id, update_id)
+        return read_event(found[0]) if found else None
+
+    async def find_signal(self, run_id: UUID, signal_id: str) -> Event | None:
+        found = await self._database.rows("find_signal", run_id, signal_id)
+        return read_event(found[0]) if found else None
+
+    async def newest_runs(self, run_ids: Sequence[UUID]) -> dict[UUID, UUID]:
+        found = await self._database.rows("newest_runs", run_ids)
+        return {row["run_id"]: row["newest"] for row in found}
 
 
 def read_runs(found: Sequence[asyncpg.Record]) -> dict[UUID, RunRecord]:

@@ -12,7 +12,6 @@ from msgspec.structs import astuple
 
 from holdfast.codec import raw
 from holdfast.store.postgres.attributes import read_attributes
-from holdfast.store.postgres.calls import Call, each_row, first_row, only_value
 from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.store.postgres.rows import json_text, reader
 from holdfast.store.postgres.starts import labels
@@ -60,14 +59,6 @@ _read_due_backfill = reader(DueBackfill, "when", schedule="name", position="tick
 
 
 class PostgresSchedules(Part):
-    delete_schedule: Call[bool] = only_value()
-    pause_schedule: Call[bool | None] = only_value()
-    cancel_backfills = first_row(lambda row: CancelledBackfills(**dict(row)))
-    list_buckets = each_row(_read_bucket)
-    due_schedules = each_row(lambda row: _read_due(row, when=_read_when(row)))
-    due_backfills = each_row(lambda row: _read_due_backfill(row, when=_read_when(row)))
-    sweep_buckets: Call[int] = only_value()
-
     async def create_schedule(self, new: NewSchedule) -> tuple[bool, list[Notice]]:
         row = await self._database.row(
             "create_schedule", *_definition(new), new.note, new.paused, _group(new)
@@ -81,6 +72,13 @@ class PostgresSchedules(Part):
             "update_schedule", *_definition(new), new.note, revision, _group(new)
         )
         return row[0], []
+
+    async def delete_schedule(self, name: str) -> bool:
+        return bool(await self._database.value("delete_schedule", name))
+
+    async def pause_schedule(self, name: str, *, note: str | None = None) -> bool | None:
+        paused: bool | None = await self._database.value("pause_schedule", name, note)
+        return paused
 
     async def resume_schedule(self, name: str) -> tuple[bool | None, list[Notice]]:
         return await self._database.value("resume_schedule", name), []
@@ -99,6 +97,10 @@ class PostgresSchedules(Part):
         row = await self._database.row("backfill_schedule", name, first, last, overlap, backfill_id)
         return row[0], []
 
+    async def cancel_backfills(self, name: str) -> CancelledBackfills | None:
+        rows = await self._database.rows("cancel_backfills", name)
+        return CancelledBackfills(**dict(rows[0])) if rows else None
+
     async def list_schedules(
         self,
         *,
@@ -116,6 +118,12 @@ class PostgresSchedules(Part):
         rows = await self._database.rows("list_schedules", None, None, 1, name)
         return _read_schedule(rows[0]) if rows else None
 
+    async def list_buckets(
+        self, name: str, *, before: int | None = None, limit: int = 50
+    ) -> list[Bucket]:
+        rows = await self._database.rows("list_buckets", name, before, limit)
+        return [_read_bucket(row) for row in rows]
+
     async def ensure_schedules(
         self, app: str, digest: str, schedules: Sequence[NewSchedule], *, restore: bool = False
     ) -> tuple[EnsuredSchedules, list[Notice]]:
@@ -123,6 +131,18 @@ class PostgresSchedules(Part):
         row = await self._database.row("ensure_schedules", app, digest, rows, restore)
         names = (tuple(row[each] or ()) for each in ("added", "changed", "paused", "resumed"))
         return EnsuredSchedules(row["status"], *names), []
+
+    async def due_schedules(
+        self, *, limit: int = 1000, ahead_seconds: float = 0.0, lease_seconds: float = 5.0
+    ) -> list[DueSchedule]:
+        rows = await self._database.rows("due_schedules", limit, ahead_seconds, lease_seconds)
+        return [_read_due(row, when=_read_when(row)) for row in rows]
+
+    async def due_backfills(
+        self, *, limit: int = 10, lease_seconds: float = 5.0
+    ) -> list[DueBackfill]:
+        rows = await self._database.rows("due_backfills", limit, lease_seconds)
+        return [_read_due_backfill(row, when=_read_when(row)) for row in rows]
 
     async def release_schedules(
         self, schedules: Sequence[DueSchedule], backfills: Sequence[DueBackfill]
@@ -163,6 +183,9 @@ class PostgresSchedules(Part):
     ) -> tuple[int, list[Notice]]:
         row = await self._database.row("start_buffered", limit, run_ids)
         return row["started"], read_notices(row["notices"])
+
+    async def sweep_buckets(self, *, limit: int = 1000) -> int:
+        return int(await self._database.value("sweep_buckets", limit))
 
 
 def _definition(new: NewSchedule) -> tuple[object, ...]:

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.store.postgres.calls import Call, each_row, only_value
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.rows import reader
 from holdfast.types import Gauges, LoadSample, MinuteCounts
+from holdfast.types.work import SILENT_SECONDS
 
 _read_sample = reader(LoadSample)
 
 
 class PostgresStats(Part):
-    merge_stats: Call[int] = only_value()
-    take_counts = each_row(
-        lambda row: MinuteCounts(row["minute"], row["name"], tuple(row["counts"]))
-    )
-    sample_load: Call[bool] = only_value()
-    read_samples = each_row(reader(LoadSample))
-    merge_samples: Call[int] = only_value()
-
     async def read_stats(
         self,
         *,
@@ -34,6 +26,32 @@ class PostgresStats(Part):
             MinuteCounts(row["minute"], row["name"], tuple(row["counts"]), row["merged"])
             for row in await self._database.rows("read_stats", since, given, limit, part_seconds)
         ]
+
+    async def merge_stats(self, *, limit: int = 1_000) -> int:
+        merged: int = await self._database.value("merge_stats", limit)
+        return merged
+
+    async def take_counts(self, app: str, *, limit: int = 1_000) -> list[MinuteCounts]:
+        return [
+            MinuteCounts(row["minute"], row["name"], tuple(row["counts"]))
+            for row in await self._database.rows("take_counts", app, limit)
+        ]
+
+    async def sample_load(
+        self, *, silent_seconds: float = SILENT_SECONDS, limit: int = 10_000
+    ) -> bool:
+        written: bool = await self._database.value("sample_load", silent_seconds, limit)
+        return written
+
+    async def read_samples(
+        self, *, since: int, part_seconds: int, name: str | None = None
+    ) -> list[LoadSample]:
+        found = await self._database.rows("read_samples", since, part_seconds, name)
+        return [_read_sample(row) for row in found]
+
+    async def merge_samples(self, *, limit: int = 1_000) -> int:
+        merged: int = await self._database.value("merge_samples", limit)
+        return merged
 
     async def read_gauges(self, *, limit: int = 10_001) -> Gauges:
         found: dict[str, dict[str, int]] = {"in_flight": {}, "due": {}, "oldest_due": {}}

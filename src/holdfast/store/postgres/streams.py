@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from holdfast.store.postgres.calls import each_row
 from holdfast.store.postgres.database import Part, columns, read_notices
 from holdfast.store.postgres.packing import Packing
 from holdfast.store.postgres.rows import reader
@@ -31,8 +30,6 @@ _WRITE_PACKING: Packing = (
 
 
 class PostgresStreams(Part):
-    list_streams = each_row(reader(StreamInfo))
-
     async def write_streams(
         self, worker_id: str, chunks: Sequence[NewChunk], *, again: bool = False
     ) -> WrittenChunks:
@@ -64,6 +61,9 @@ class PostgresStreams(Part):
     async def await_streams(self, streams: Sequence[tuple[UUID, str]], seconds: float) -> None:
         run_ids, names = [each for each, _ in streams], [each for _, each in streams]
         await self._database.row("await_streams", run_ids, names, seconds)
+
+    async def list_streams(self, run_id: UUID) -> list[StreamInfo]:
+        return [_read_info(row) for row in await self._database.rows("list_streams", run_id)]
 
     async def read_streams(
         self, reads: Sequence[StreamRead], *, limit: int, most_bytes: int

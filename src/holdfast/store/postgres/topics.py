@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import asyncpg
@@ -10,7 +10,6 @@ import msgspec
 
 from holdfast.codec import raw
 from holdfast.store.postgres.attributes import read_attributes
-from holdfast.store.postgres.calls import Call, all_rows, each_row, only_value
 from holdfast.store.postgres.database import Part, read_headers, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.starts import labels
@@ -23,6 +22,7 @@ from holdfast.types import (
     Published,
     QueueTarget,
     RunTarget,
+    SubscriptionKind,
     SubscriptionRecord,
     UrlTarget,
 )
@@ -35,13 +35,6 @@ _read_subscription = reader(SubscriptionRecord, "target")
 
 
 class PostgresTopics(Part):
-    unsubscribe: Call[bool] = only_value()
-    list_subscriptions = each_row(lambda row: _read_subscription(row, target=_target(row)))
-    count_subscriptions = all_rows(
-        lambda found: {row["kind"]: row["subscriptions"] for row in found}
-    )
-    sweep_topics: Call[int] = only_value()
-
     async def publish(self, event: NewEvent) -> tuple[Published, list[Notice]]:
         row = await self._database.row(
             "publish",
@@ -57,12 +50,33 @@ class PostgresTopics(Part):
         row = await self._database.row("subscribe", _write(row_of(new)).decode())
         return row["subscription_id"], row["created"]
 
+    async def unsubscribe(self, subscription_id: int) -> bool:
+        return bool(await self._database.value("unsubscribe", subscription_id))
+
+    async def list_subscriptions(
+        self,
+        *,
+        kind: SubscriptionKind | None = None,
+        topic: str | None = None,
+        after: int = 0,
+        limit: int = 100,
+    ) -> list[SubscriptionRecord]:
+        rows = await self._database.rows("list_subscriptions", kind, topic, after, limit)
+        return [_read_subscription(row, target=_target(row)) for row in rows]
+
+    async def count_subscriptions(self, topic: str) -> Mapping[SubscriptionKind, int]:
+        rows = await self._database.rows("count_subscriptions", topic)
+        return {row["kind"]: row["subscriptions"] for row in rows}
+
     async def declare_subscriptions(
         self, app: str, subscriptions: Sequence[NewSubscription]
     ) -> DeclaredSubscriptions:
         rows = _write([row_of(each) for each in subscriptions]).decode()
         row = await self._database.row("declare_subscriptions", app, rows)
         return DeclaredSubscriptions(row["added"] or (), row["paused"] or (), row["resumed"] or ())
+
+    async def sweep_topics(self, *, limit: int = 1000) -> int:
+        return int(await self._database.value("sweep_topics", limit))
 
 
 def row_of(new: NewSubscription) -> dict[str, object]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from holdfast.store.postgres.calls import Call, only_value
 from holdfast.store.postgres.database import Part
 
 
 class PostgresTraces(Part):
-    take_ends: Call[list[UUID]] = only_value()
+    async def take_ends(self, *, limit: int = 100) -> list[UUID]:
+        taken: list[UUID] = await self._database.value("take_ends", limit)
+        return taken

@@ -7,16 +7,12 @@ from uuid import UUID
 
 from holdfast.errors import ConfigurationError
 from holdfast.store.port.transactions import ConnectionKind, Connector, DataPlace
-from holdfast.store.postgres.calls import Call, only_value
 from holdfast.store.postgres.database import Part
 from holdfast.store.postgres.open_transaction import Place
 from holdfast.types import Event
 
 
 class PostgresTransactions(Part):
-    find_step: Call[int | None] = only_value()
-    results_since: Call[int] = only_value()
-
     def connector(
         self, kind: ConnectionKind, factory: type, size: int, data: DataPlace | None = None
     ) -> Connector:
@@ -24,12 +20,20 @@ class PostgresTransactions(Part):
             return make_connector(Place.of(*data, records="table"), kind, factory, size)
         return make_connector(Place(self._database, "log"), kind, factory, size)
 
+    async def find_step(self, run_id: UUID, key: str) -> int | None:
+        found: int | None = await self._database.value("find_step", run_id, key)
+        return found
+
     async def needless_results(
         self, run_ids: Sequence[UUID], keys: Sequence[str]
     ) -> Sequence[bool | None]:
         found: list[bool] = await self._database.value(
             "needless_results", list(run_ids), list(keys)
         )
+        return found
+
+    async def results_since(self) -> int:
+        found: int = await self._database.value("results_since")
         return found
 
     async def sealed_step(self, run_id: UUID, event: Event) -> Event:

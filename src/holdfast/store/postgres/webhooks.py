@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.store.postgres.calls import first_row
 from holdfast.store.postgres.database import Part, read_notices
 from holdfast.store.postgres.rows import reader
 from holdfast.types import FoundWebhook, Notice, WebhookOutcome, WebhookPost
@@ -11,7 +10,9 @@ _read_webhook = reader(FoundWebhook)
 
 
 class PostgresWebhooks(Part):
-    find_webhook = first_row(reader(FoundWebhook))
+    async def find_webhook(self, digest: str) -> FoundWebhook | None:
+        rows = await self._database.rows("find_webhook", digest)
+        return _read_webhook(rows[0]) if rows else None
 
     async def receive_webhook(self, post: WebhookPost) -> tuple[WebhookOutcome, list[Notice]]:
         row = await self._database.row(

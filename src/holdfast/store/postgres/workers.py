@@ -9,7 +9,6 @@ from typing import Final
 import msgspec
 
 from holdfast.store.port import WORK_TOPIC
-from holdfast.store.postgres.calls import each_row, only_row
 from holdfast.store.postgres.database import Part, columns
 from holdfast.store.postgres.rows import reader
 from holdfast.store.postgres.stats import stats_arguments
@@ -24,9 +23,6 @@ _read_worker = reader(WorkerInfo, "queues", "handlers", "threads", "consumes", "
 
 
 class PostgresWorkers(Part):
-    unserved = each_row(lambda row: (row["queue"], row["handler"], row["tasks"]))
-    next_due = only_row(lambda found: (found["now"], found["next_due_at"]))
-
     async def heartbeat(
         self,
         info: WorkerInfo,
@@ -95,8 +91,20 @@ class PostgresWorkers(Part):
             for row in await self._database.rows("list_workers")
         ]
 
+    async def unserved(
+        self, *, silent_seconds: float | None = SILENT_SECONDS
+    ) -> list[tuple[str, str, int]]:
+        found = await self._database.rows("unserved", silent_seconds)
+        return [(row["queue"], row["handler"], row["tasks"]) for row in found]
+
     async def begin_sweep(self, info: WorkerInfo, *, seconds: float) -> None:
         await self._database.row("begin_sweep", *_identity(info), seconds, info.consumes)
+
+    async def next_due(
+        self, worker_id: str, queues: Sequence[str], handlers: Sequence[str]
+    ) -> tuple[int, int | None]:
+        row = await self._database.row("next_due", worker_id, queues, handlers)
+        return row["now"], row["next_due_at"]
 
 
 def _details(leases: Sequence[Lease]) -> list[str | None] | None:
