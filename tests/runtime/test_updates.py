@@ -179,6 +179,42 @@ def test_an_exit_in_a_handler_fails_its_update_and_not_the_run() -> None:
     assert bench.output == "closed"
 
 
+def test_a_validate_that_checks_nothing_rejects_the_update() -> None:
+    """Faults: an async one was not awaited, and what a cancelled one refused was not answered."""
+    cancelled: list[asyncio.Future[None]] = []
+
+    async def flow(ctx: Context) -> str:
+        cancelled[:] = [asyncio.Future()]
+        cancelled[0].cancel()
+
+        async def check(item: Item) -> None:
+            raise ValueError("count must be 1 or more")
+
+        def add(item: Item) -> None:
+            raise AssertionError("it was accepted")
+
+        ctx.handle_update("async", add, validate=check)
+        ctx.handle_update("lambda", add, validate=lambda item: check(item))
+        ctx.handle_update("cancelled", add, validate=lambda item: cancelled[0].result())
+        await ctx.wait_for_signal("close")
+        return "closed"
+
+    bench = Bench(flow)
+    bench.settle()
+    names = ("async", "lambda", "cancelled")
+    bench.resume(*(bench.update(name, {"name": "tea"}, name) for name in names))
+    bench.settle()
+    bench.crash()
+    bench.settle()
+    said = [answer["error"]["message"] for answer in bench.details_of(UPDATE_REJECTED)]
+    for name, words in zip(names[:2], said, strict=False):
+        assert words.startswith(f"validate of update {name}: it is async"), words
+    assert len(said) == 3
+    bench.resume(bench.signal("close"))
+    bench.settle()
+    assert bench.output == "closed"
+
+
 def test_a_handler_that_fails_fails_its_update_and_not_the_run() -> None:
     async def flow(ctx: Context) -> str:
         async def fail() -> None:

@@ -307,6 +307,14 @@ def refuse_method(fn: Callable[..., object], kind: str) -> None:
         )
 
 
+def refuse_awaitable(returned: object, of: str) -> None:
+    """Raise ConfigurationError if a function that must not be async was: nobody awaits it."""
+    if inspect.isawaitable(returned):
+        if inspect.iscoroutine(returned):
+            returned.close()  # so that there is no warning, too
+        raise ConfigurationError(f"{of}: it is async, and must be a plain function: write def")
+
+
 def read_signature(fn: Callable[..., object]) -> inspect.Signature:
     """Return a callable's signature. Raises ConfigurationError if it has none."""
     try:

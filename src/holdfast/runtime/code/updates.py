@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.codec import describe
-from holdfast.definitions.signatures import Declared, read_signature
+from holdfast.definitions.signatures import Declared, read_signature, refuse_awaitable
 from holdfast.details import UpdateReply
 from holdfast.errors import ConfigurationError
 from holdfast.events import (
@@ -247,8 +247,8 @@ class Updates(Ledger):
         try:
             args = self._decode(handler, update, accepted=accepted)
             if handler.validate is not None and not accepted:
-                handler.validate(*args)
-        except (Exception, SystemExit) as error:
+                refuse_awaitable(handler.validate(*args), f"validate of update {update.name}")
+        except (Exception, asyncio.CancelledError, SystemExit) as error:
             kind = UPDATE_COMPLETED if accepted else UPDATE_REJECTED
             self._say(kind, update, error=describe(error))
             return
@@ -389,7 +389,8 @@ class UpdatePart(ContextPart):
 
         `handler` is a sync or async function. It takes the payload, decoded into the type of
         its annotation, and returns the answer. Each update runs as a task of its own. If the
-        payload does not fit, or `validate` raises, the update is rejected and changes nothing.
+        payload does not fit, or `validate` raises, the update is rejected and changes nothing;
+        `validate` is a plain function, not async.
 
         Raises InvalidName for a name outside `[a-zA-Z0-9._-]{1,128}`, ConfigurationError for a
         handler that takes more than the payload.
