@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from holdfast.client.messages import MessageData, ack_messages, extend_messages, nack_messages
 from holdfast.client.session import Session
+from holdfast.codec import decoder
 from holdfast.types import MessageDelivery, Receipt, Receive
 from holdfast.values.durations import Duration, seconds
 
@@ -67,7 +68,11 @@ class Message(MessageData):
 async def receive_messages(
     session: Session, receive: Receive, wait: Duration, type: object
 ) -> list[Message]:
-    """Receive messages, and wait for them if none is due."""
+    """Receive messages, and wait for them if none is due.
+
+    Raises ConfigurationError for a type that no payload can have, before anything is received.
+    """
+    decoder(type)
     answer = await session.receives(receive.queue).receive(receive, seconds(wait))
     session.tell(answer.notices)
     return [

@@ -321,3 +321,13 @@ async def test_a_purge_ends_while_others_send(
     monkeypatch.setattr(type(store), "purge_messages", delete)
     assert await client.queues.purge("parcels") == 1
     assert (await client.queues.metrics("parcels"))[0].due == 1
+
+
+async def test_a_type_that_no_payload_can_have_takes_no_message(client: Client) -> None:
+    """A message that `pop` had taken was lost: its payload could not be read."""
+    await client.queues.create("parcels")
+    await client.queues.send("parcels", {"id": 7})
+    with pytest.raises(ConfigurationError, match="Type '7' is not supported"):
+        await client.queues.pop("parcels", type=7)
+    [message] = await client.queues.pop("parcels", type=dict)
+    assert message.payload == {"id": 7}
