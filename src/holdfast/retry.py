@@ -12,6 +12,7 @@ import msgspec
 
 from holdfast.errors import ConfigurationError
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.numbers import whole_number
 
 Answer = TypeVar("Answer")
 Growth: TypeAlias = Literal["exp", "fixed", "linear"]
@@ -50,8 +51,8 @@ class Retry:
     max_seconds: float = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.attempts is not None and self.attempts < 1:
-            raise ConfigurationError(f"attempts must be at least 1 or None, not {self.attempts}")
+        if self.attempts is not None:
+            whole_number(self.attempts, "Retry", "attempts", 1)
         if self.backoff not in ("exp", "fixed", "linear"):
             raise ConfigurationError(f"backoff must be exp, fixed or linear, not {self.backoff!r}")
         object.__setattr__(self, "base_seconds", seconds(self.base))

@@ -65,6 +65,11 @@ def test_never_means_one_attempt() -> None:
     "make",
     [
         lambda: Retry(attempts=0),
+        lambda: Retry(attempts=2.5),  # type: ignore[arg-type]
+        lambda: Retry(attempts=math.inf),  # type: ignore[arg-type]
+        lambda: Retry(attempts=math.nan),  # type: ignore[arg-type]
+        lambda: Retry(attempts="3"),  # type: ignore[arg-type]
+        lambda: Retry(attempts=2**31),
         lambda: Retry(backoff="cubic"),  # type: ignore[arg-type]
         lambda: Retry(base="2m", max="1m"),
         lambda: Retry(base="soon"),

@@ -9,12 +9,12 @@ from typing import TypedDict, cast, get_args
 
 from holdfast.client.naming import Names, RunRef, WorkflowRef
 from holdfast.codec import encode
-from holdfast.definitions.options import whole_number
 from holdfast.errors import ConfigurationError
 from holdfast.types import AttributeValue, EndStatus, RunFilter, State
 from holdfast.values.attributes import check_attributes
 from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_build, check_queue_name
+from holdfast.values.numbers import whole_number
 from holdfast.values.texts import check_id, check_tags
 
 STATES = ("queued", "running", "waiting", "stuck", "paused", *get_args(EndStatus))

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within, send_within
 from holdfast.codec import check_open, decoder, encode, storable
-from holdfast.definitions.options import option_seconds, whole_number
+from holdfast.definitions.options import option_seconds
 from holdfast.errors import ConfigurationError, QueueExists
 from holdfast.store.shared_calls import MAX_BATCH, persist
 from holdfast.types import (
@@ -28,6 +28,7 @@ from holdfast.types import (
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import checked_micros, to_datetime
 from holdfast.values.names import check_queue_name
+from holdfast.values.numbers import whole_number
 from holdfast.values.texts import check_headers, check_id, check_text
 
 _PURGED_AT_ONCE: Final = 10_000

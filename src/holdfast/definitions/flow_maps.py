@@ -6,9 +6,9 @@ import re
 from typing import Final, Optional, TypedDict
 
 from holdfast.definitions.flow_types import list_of
-from holdfast.definitions.options import whole_number
 from holdfast.errors import ConfigurationError
 from holdfast.types import StepShape
+from holdfast.values.numbers import whole_number
 
 _percent: Final = re.compile(r"(\d{1,3})%")
 

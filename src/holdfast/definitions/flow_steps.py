@@ -28,7 +28,7 @@ from holdfast.definitions.flow_parameters import (
     annotation_of,
 )
 from holdfast.definitions.flow_rules import check_dependencies, check_rule
-from holdfast.definitions.options import MAX_INTEGER, option, whole_number
+from holdfast.definitions.options import option
 from holdfast.definitions.recorded import Recorded
 from holdfast.definitions.signatures import read_signature
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -36,6 +36,7 @@ from holdfast.retry import Retry
 from holdfast.types import FlowShape, Otherwise, StepShape, TriggerRule
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_flow_step_name, check_queue_name, split_name
+from holdfast.values.numbers import MAX_INTEGER, whole_number
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -23,7 +23,7 @@ from holdfast.definitions.flow_steps import (
     RunStepOptions,
     whole_seconds,
 )
-from holdfast.definitions.options import check_options, limit_seconds, whole_number
+from holdfast.definitions.options import check_options, limit_seconds
 from holdfast.definitions.signatures import Declared
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError, InvalidInput
@@ -31,6 +31,7 @@ from holdfast.flows import leaves, to_mermaid
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE, FlowShape, RunKind, StartRules
 from holdfast.values.durations import Duration
 from holdfast.values.names import check_app_name, check_flow_name, full_name
+from holdfast.values.numbers import whole_number
 
 P = ParamSpec("P")
 R = TypeVar("R")

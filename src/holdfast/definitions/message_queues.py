@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from holdfast.definitions.options import option, option_seconds, whole_number
+from holdfast.definitions.options import option, option_seconds
 from holdfast.errors import ConfigurationError
 from holdfast.types import QueueSettings
 from holdfast.values.durations import Duration
 from holdfast.values.names import check_queue_name
+from holdfast.values.numbers import whole_number
 
 
 def settings_of(

@@ -26,7 +26,6 @@ _OTHER_WORDS: Final = (
     ("delay", "start_delay"),
     ("timeout", "start_to_close"),
 )
-MAX_INTEGER: Final = 2**31 - 1  # in the database
 _ON_CANCEL: Final[tuple[str, ...]] = get_args(OnCancel)
 
 
@@ -110,15 +109,6 @@ def _checked(
         return method(self, *args, **options)
 
     return checked
-
-
-def whole_number(number: object, of: str, name: str, least: int) -> int:
-    """Return the whole number that an option is. Raises ConfigurationError for any other value."""
-    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_INTEGER:
-        return int(number)  # of an IntEnum, too
-    raise ConfigurationError(
-        f"{of}: {name}: a whole number from {least} to {MAX_INTEGER:,} is needed, not {number!r}"
-    )
 
 
 def option_seconds(length: Duration, of: str, name: str) -> float:

@@ -1,0 +1,18 @@
+"""Whole numbers that options are."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.errors import ConfigurationError
+
+MAX_INTEGER: Final = 2**31 - 1  # in the database
+
+
+def whole_number(number: object, of: str, name: str, least: int) -> int:
+    """Return the whole number that an option is. Raises ConfigurationError for any other value."""
+    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_INTEGER:
+        return int(number)  # of an IntEnum, too
+    raise ConfigurationError(
+        f"{of}: {name}: a whole number from {least} to {MAX_INTEGER:,} is needed, not {number!r}"
+    )
