@@ -14,6 +14,7 @@ from holdfast.errors import InvalidInput, UnknownBuild
 from holdfast.store.shared_calls import persist
 from holdfast.types import BuildInfo, MovedRuns, MoveOutcome, RouteChange
 from holdfast.values.names import check_app_name, check_build
+from holdfast.values.texts import several
 
 _AT_ONCE: Final = 500  # runs that are moved in one transaction
 
@@ -101,7 +102,7 @@ class Builds(Group):
         ```
         """
         named = None if build is None else check_build(build)
-        run_ids = [await self._session.newest_of(each) for each in runs]
+        run_ids = [await self._session.newest_of(each) for each in several("runs", runs)]
         return MovedRuns(await self._move(run_ids, named))
 
     async def move_all(

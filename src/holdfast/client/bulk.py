@@ -18,13 +18,13 @@ from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
-from holdfast.errors import ForkRefused, RunNotFound
+from holdfast.errors import ConfigurationError, ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
 from holdfast.store.port.reads import note_away, noting_reads
 from holdfast.store.port.shards import MayBeAway, ShardAway, ask_most
 from holdfast.store.shared_calls import TakingParts
 from holdfast.types import OPEN_STATES, Delivered, Delivery, Reschedule, RunRecord, State
-from holdfast.values.texts import check_by
+from holdfast.values.texts import check_by, clipped, several
 
 PAGE = 200
 RETRIES_AT_ONCE = 8
@@ -65,8 +65,10 @@ class BulkChange:
     ) -> None:
         self._session = session
         self._where: RunFilters | Sequence[RunRef] = (
-            cast("RunFilters", where) if isinstance(where, dict) else list(where)
+            cast("RunFilters", where) if isinstance(where, dict) else several("runs", where)
         )
+        if not isinstance(dry_run, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigurationError(f"dry_run is True or False, not {clipped(dry_run)}")
         self._dry_run, self._progress = dry_run, progress
         self._left_to_parents = 0
 

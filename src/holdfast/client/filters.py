@@ -15,7 +15,7 @@ from holdfast.values.attributes import check_attributes
 from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_build, check_queue_name
 from holdfast.values.numbers import whole_number
-from holdfast.values.texts import check_id, check_tags
+from holdfast.values.texts import check_id, check_tags, clipped, several
 
 STATES = ("queued", "running", "waiting", "stuck", "paused", *get_args(EndStatus))
 MAX_LIMIT = 1_000
@@ -65,10 +65,10 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
     unknown = filters.keys() - RunFilters.__annotations__.keys()
     if unknown:
         raise ConfigurationError(
-            f"unknown filter {', '.join(sorted(unknown))}: "
+            f"unknown filter {', '.join(sorted(map(str, unknown)))}: "
             f"there are {', '.join(RunFilters.__annotations__)}"
         )
-    states = _several(filters.get("states"))
+    states = _several("states", filters.get("states"))
     wrong = [state for state in states if state not in STATES]
     if wrong:
         raise ConfigurationError(f"unknown state {wrong[0]!r}: there are {', '.join(STATES)}")
@@ -81,8 +81,8 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
     return RunFilter(
         states=cast("tuple[State, ...]", states),
         names=await naming.matching(_workflows(filters.get("names"))),
-        queues=tuple(map(check_queue_name, _several(filters.get("queues")))),
-        tags=check_tags(_several(filters.get("tags"))),
+        queues=tuple(map(check_queue_name, _several("queues", filters.get("queues")))),
+        tags=check_tags(_several("tags", filters.get("tags"))),
         attributes=check_attributes(filters.get("where")),
         build=None if build is None else check_build(build),
         key=None if key is None else check_id("key", key),
@@ -116,9 +116,9 @@ def refuse_empty(given: RunFilters, checked: RunFilter) -> None:
 
 
 def _cursor(text: str | None) -> str | None:
-    if text is None or _CURSOR.fullmatch(text):
+    if text is None or (isinstance(text, str) and _CURSOR.fullmatch(text)):  # pyright: ignore[reportUnnecessaryIsInstance]
         return text
-    raise ConfigurationError(f"{text!r} is not a cursor: pass the one of the page before")
+    raise ConfigurationError(f"{clipped(text)} is not a cursor: pass the one of the page before")
 
 
 def _workflows(wish: WorkflowRef | Iterable[WorkflowRef] | None) -> tuple[WorkflowRef, ...]:
@@ -127,7 +127,7 @@ def _workflows(wish: WorkflowRef | Iterable[WorkflowRef] | None) -> tuple[Workfl
     return () if wish is None else (wish,)
 
 
-def _several(wish: str | Iterable[str] | None) -> tuple[str, ...]:
+def _several(what: str, wish: str | Iterable[str] | None) -> tuple[str, ...]:
     if wish is None:
         return ()
-    return (wish,) if isinstance(wish, str) else tuple(wish)
+    return (wish,) if isinstance(wish, str) else tuple(several(what, wish, str))

@@ -14,7 +14,7 @@ from holdfast.client.session import Session
 from holdfast.client.transactions import ack_within, send_within
 from holdfast.codec import check_open, decoder, encode, storable
 from holdfast.definitions.options import option_seconds
-from holdfast.errors import ConfigurationError, QueueExists
+from holdfast.errors import ConfigurationError, InvalidInput, QueueExists
 from holdfast.store.shared_calls import MAX_BATCH, persist
 from holdfast.types import (
     MessageReturn,
@@ -29,7 +29,7 @@ from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import checked_micros, to_datetime
 from holdfast.values.names import check_queue_name
 from holdfast.values.numbers import whole_number
-from holdfast.values.texts import check_headers, check_id, check_text
+from holdfast.values.texts import check_headers, check_id, check_text, clipped, several
 
 _PURGED_AT_ONCE: Final = 10_000
 _MOVED_AT_ONCE: Final = 1000
@@ -110,6 +110,20 @@ def encode_message(message: Outgoing) -> NewMessage:
     )
 
 
+def encode_messages(messages: Iterable[Outgoing]) -> list[NewMessage]:
+    """Check and encode messages to send; raises what `encode_message` raises."""
+    return [encode_message(each) for each in several("messages, as Outgoing", messages, Outgoing)]
+
+
+def check_page(limit: int, clip: int | None = None, origin: str | None = None) -> None:
+    """Raise ConfigurationError for what cannot say which messages are listed, and InvalidName."""
+    whole_number(limit, "a list of messages", "limit", 0)
+    if clip is not None:
+        whole_number(clip, "a list of messages", "clip", 0)
+    if origin is not None:
+        check_queue_name(origin)
+
+
 def encode_receive(
     queue: str,
     limit: int,
@@ -136,6 +150,7 @@ Messages: TypeAlias = MessageData | Receipt | Iterable[MessageData | Receipt]
 def receipts_of(messages: Messages) -> list[Receipt]:
     """Return the receipts of messages."""
     given = [messages] if isinstance(messages, MessageData | Receipt) else messages
+    given = several("messages that were received", given, MessageData | Receipt)
     return [each.receipt if isinstance(each, MessageData) else each for each in given]
 
 
@@ -188,6 +203,8 @@ async def nack_messages(
     session: Session, messages: Messages, delay: Duration, error: str | None, counted: bool
 ) -> list[bool]:
     """Give messages back. Return what `Queues.nack` says."""
+    if error is not None and not isinstance(error, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"error {clipped(error)} is not a str: of an exception, give its text")
     why = None if error is None else storable(error)
     returns = [MessageReturn(each, seconds(delay), why, counted) for each in receipts_of(messages)]
     return await session.change(partial(session.store.return_messages, returns))
@@ -213,9 +230,10 @@ async def purge_messages(session: Session, queue: str) -> int:
     return await _until_fewer(limit, lambda: persist(purge))
 
 
-async def redrive_messages(session: Session, queue: str, ids: list[int] | None) -> int:
+async def redrive_messages(session: Session, queue: str, message_ids: Iterable[int] | None) -> int:
     """Move dead letters back to their queue, all or these. Return how many."""
     name, limit, store = check_queue_name(queue), _MOVED_AT_ONCE, session.store
+    ids = None if message_ids is None else several("message_ids", message_ids, int)
     now = await persist(store.now)
     move = partial(store.redrive_messages, name, limit=limit, message_ids=ids, before=now)
     return await _until_fewer(limit, lambda: session.change(move))

@@ -21,7 +21,7 @@ from holdfast.store.shared_calls import MAX_BATCH
 from holdfast.types import Delivery, NewSignal, Value
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_signal_name
-from holdfast.values.texts import check_id
+from holdfast.values.texts import check_id, several
 
 
 class Signal(Value, frozen=True):
@@ -57,7 +57,7 @@ async def send_signal(session: Session, signal: Signal, run_id: UUID | None = No
 
 async def send_signals(session: Session, signals: Iterable[Signal]) -> list[Delivery]:
     """Send signals in chunks, in the order given. Return the outcome of each."""
-    given = list(signals)
+    given = several("signals (each a Signal)", signals, Signal)
     run_ids = await session.names.runs(signal.run for signal in given)
     new = [encode_signal(signal, run_id) for signal, run_id in zip(given, run_ids, strict=True)]
     outcomes: list[Delivery] = []

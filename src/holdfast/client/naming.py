@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from holdfast.definitions.app import App
@@ -15,10 +15,12 @@ from holdfast.errors import AmbiguousWorkflow, InvalidInput, UnknownWorkflow
 from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.types import NewRun, RunFilter, StartedRun
-from holdfast.values.ids import keyed_run_id
+from holdfast.values.ids import keyed_run_id, read_id
 from holdfast.values.names import check_reference, full_name, split_name
 from holdfast.values.suggestions import nearest
-from holdfast.values.texts import check_id
+from holdfast.values.texts import check_id, clipped
+
+W = TypeVar("W", bound="Named")
 
 logger = logging.getLogger("holdfast.client")
 
@@ -53,15 +55,12 @@ def given_workflow(run: RunRef) -> AnyStartable | None:
     return None
 
 
-def read_id(run: UUID | str) -> UUID:
-    """Return a run's id. Raises InvalidInput for what is not a UUID, such as a handle."""
-    if isinstance(run, UUID):
-        return run
-    try:
-        return UUID(run)
-    except (AttributeError, TypeError, ValueError):
-        hint = "; of a handle, pass its run_id" if hasattr(run, "run_id") else ""
-        raise InvalidInput(f"{run!r} is not a run's id: an id is a UUID{hint}") from None
+def check_workflow(workflow: W) -> W:
+    """Return the workflow or the flow that a caller gives. Raises InvalidInput for what is none."""
+    given: object = workflow
+    if not isinstance(given, Startable):
+        raise InvalidInput(f"{clipped(workflow)} is not a workflow: pass the decorated function")
+    return workflow
 
 
 async def find_full_name(workflow: str, store: Store, lookup: Lookup | None = None) -> str:
@@ -138,11 +137,18 @@ def reference(run: RunRef, workflow: Named | None, app: str | None) -> UUID | tu
     """
     if not isinstance(run, tuple):
         return read_id(run)
-    named, key = run
+    named, key = _named_key(run)
     name = known_full_name(named, app)
     if name is None and workflow is not None and split_name(workflow.full_name)[1] == named:
         name = workflow.full_name
     return name or str(named), check_id("key", key)
+
+
+def _named_key(run: tuple[WorkflowRef, str]) -> tuple[WorkflowRef, str]:
+    # Callers without a type checker pass anything.
+    if len(run) != 2:  # pyright: ignore[reportUnnecessaryComparison]
+        raise InvalidInput(f"{clipped(run)} is not a run: give its id, or (workflow, key)")
+    return run
 
 
 def reference_of(run: NewRun, started: StartedRun) -> UUID | tuple[str, str]:
@@ -257,7 +263,7 @@ class Names:
         found: list[UUID] = []
         for run in runs:
             if isinstance(run, tuple):
-                workflow, key = run
+                workflow, key = _named_key(run)
                 if workflow not in names:
                     names[workflow] = await self.full(workflow)
                 found.append(keyed_run_id(names[workflow], check_id("key", key)))

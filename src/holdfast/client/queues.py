@@ -16,8 +16,9 @@ from holdfast.client.messages import (
     Outgoing,
     ack_messages,
     changes_of,
+    check_page,
     create_queue,
-    encode_message,
+    encode_messages,
     encode_receive,
     extend_messages,
     nack_messages,
@@ -165,9 +166,8 @@ class Queues(Group):
         await client.queues.send("parcels", {"id": 7}, delay="10s")
         ```
         """
-        new = [encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers, at))]
-        ids = await send_messages(self._session, queue, new, connection, notify)
-        return ids[0]
+        new = encode_messages([Outgoing(payload, delay, group, dedup_id, priority, headers, at)])
+        return (await send_messages(self._session, queue, new, connection, notify))[0]
 
     async def send_many(
         self,
@@ -187,7 +187,7 @@ class Queues(Group):
         await client.queues.send_many("parcels", [Outgoing({"id": 8}), Outgoing({"id": 9})])
         ```
         """
-        new = [encode_message(message) for message in messages]
+        new = encode_messages(messages)
         return await send_messages(self._session, queue, new, connection, notify)
 
     async def receive(
@@ -306,8 +306,7 @@ class Queues(Group):
         await client.queues.redrive("parcels")
         ```
         """
-        ids = None if message_ids is None else [*message_ids]
-        return await redrive_messages(self._session, queue, ids)
+        return await redrive_messages(self._session, queue, message_ids)
 
     async def metrics(self, queue: str | None = None) -> builtins.list[QueueMetrics]:
         """Count what is due, delayed, in flight and dead in a queue, or in all; up to 10,000 each.
@@ -330,6 +329,7 @@ class Queues(Group):
             print(message.message_id, message.error)
         ```
         """
+        check_page(limit)
         return await self._session.reads.list_messages(check_queue_name(queue), limit=limit)
 
     async def page(
@@ -352,6 +352,7 @@ class Queues(Group):
         print(len(page.messages), page.cursor)
         ```
         """
+        check_page(limit, clip, origin)
         return await self._session.store.message_page(
             check_queue_name(queue), limit=limit, cursor=cursor, clip=clip, origin=origin
         )
@@ -363,6 +364,7 @@ class Queues(Group):
         print([message.message_id for message in await client.queues.kept("parcels")])
         ```
         """
+        check_page(limit)
         return await self._session.reads.list_kept(check_queue_name(queue), limit=limit)
 
     async def pause(self, name: str, reason: str | None = None) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final, Protocol, TypeAlias, cast
 from uuid import UUID
 
@@ -14,15 +15,15 @@ from holdfast.codec import encode
 from holdfast.definitions.options import AnyRunOptions, check_options
 from holdfast.definitions.start_rules import RuleOptions, rules_of_start
 from holdfast.definitions.startable import AnyStartable, Startable
-from holdfast.errors import ConfigurationError, PayloadError
+from holdfast.errors import ConfigurationError, InvalidInput, PayloadError
 from holdfast.types import PRIORITIES, IfEnded, NewRun, RunKind
 from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.ids import keyed_run_id, uuid7
+from holdfast.values.ids import keyed_run_id, read_id, uuid7
 from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_queue_name, check_reference, check_version, split_name
 from holdfast.values.retention import declared_seconds
-from holdfast.values.texts import check_headers, check_id, check_tags
+from holdfast.values.texts import check_headers, check_id, check_tags, several
 
 ToStart: TypeAlias = AnyStartable | Callable[..., object] | str
 """What callers start: a workflow or a flow, a job (which can be called), or the name of one."""
@@ -121,23 +122,36 @@ class PreparedStart(msgspec.Struct, frozen=True):
             if run_id is not None:
                 raise ConfigurationError("give a run either a key or a run_id: a key makes the id")
             run_id = keyed_run_id(self.template.name, check_id("key", key))
-        run_id, text = run_id or uuid7(), self.encode(input)
+        run_id, text = uuid7() if run_id is None else read_id(run_id), self.encode(input)
         return replace(self.template, run_id=run_id, key=key, input=text, waiter=waiter)
 
     def runs(self, inputs: Iterable[object], keys: Iterable[str] | None) -> list[NewRun]:
         """Return a run for each input. An error has the number of the input that it is about."""
-        made: list[NewRun] = []
+        made, given = list[NewRun](), several("inputs", inputs)
+        names = None if keys is None else _keys_of(given, keys)
         try:
-            if keys is None:
+            if names is None:
                 encode, template = self.encode, self.template
-                for input in inputs:
+                for input in given:
                     made.append(replace(template, run_id=uuid7(), input=encode(input)))
             else:
-                for input, key in zip(inputs, keys, strict=True):
+                for input, key in zip(given, names, strict=True):
                     made.append(self.run(input, key=key))
         except PayloadError as error:
             raise type(error)(f"input {len(made)}: {error}") from error
         return made
+
+
+def _keys_of(inputs: list[object], keys: Iterable[str]) -> list[str]:
+    """Return the keys of inputs. Raises InvalidInput unless there are as many."""
+    most = len(inputs) + 1  # an iterator may have no end
+    given = several("keys", islice(keys, most) if isinstance(keys, Iterator) else keys)
+    if len(given) != len(inputs):
+        few = "more" if len(given) > len(inputs) else f"{len(given):,}"
+        raise InvalidInput(
+            f"keys has one for each input: of {len(inputs):,} inputs there are {few}"
+        )
+    return given
 
 
 class _Defaults(msgspec.Struct, frozen=True):
@@ -225,6 +239,6 @@ def _rules(known: AnyStartable | None, options: RunOptions) -> str | None:
 
 def _priority(wish: int | None, default: int | None) -> int | None:
     priority = default if wish is None else wish
-    if priority is not None and priority not in PRIORITIES:
+    if priority is not None and (priority not in PRIORITIES or isinstance(priority, bool)):
         raise ConfigurationError(f"a priority is 0 (most urgent) to 4, not {priority!r}")
     return priority

@@ -284,6 +284,8 @@ def write_place(place: Sequence[str | None]) -> str:
 def read_place(cursor: str) -> list[str | None]:
     """Return the place that a cursor has. Raises InvalidInput."""
     try:
+        if not isinstance(cursor, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ValueError(cursor)
         place = _decode_place(urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
         flying, *numbers = place[0] or "", *(each or "0" for each in (*place[1:3], place[4]))
         if flying.lower() == "true":

@@ -11,6 +11,9 @@ from contextlib import contextmanager
 from typing import Final
 from uuid import UUID, SafeUUID
 
+from holdfast.errors import InvalidInput
+from holdfast.values.texts import clipped
+
 _POOL_BYTES: Final = 4096
 _SEED_BYTES: Final = 10
 _COUNTER_BITS: Final = 74
@@ -87,6 +90,17 @@ def counted_ids() -> Generator[None]:
         yield
     finally:
         _source = before
+
+
+def read_id(run: UUID | str) -> UUID:
+    """Return a run's id. Raises InvalidInput for what is not a UUID, such as a handle."""
+    if isinstance(run, UUID):
+        return run
+    try:
+        return UUID(run)
+    except (AttributeError, TypeError, ValueError):
+        hint = "; of a handle, pass its run_id" if hasattr(run, "run_id") else ""
+        raise InvalidInput(f"{clipped(run)} is not a run's id: an id is a UUID{hint}") from None
 
 
 def uuid7() -> UUID:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.errors import ConfigurationError
+from holdfast.values.texts import clipped
 
 MAX_INTEGER: Final = 2**31 - 1  # in the database
 
 
-def whole_number(number: object, of: str, name: str, least: int) -> int:
+def whole_number(number: object, of: str, name: str, least: int, most: int = MAX_INTEGER) -> int:
     """Return the whole number that an option is. Raises ConfigurationError for any other value."""
-    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= MAX_INTEGER:
+    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= most:
         return int(number)  # of an IntEnum, too
     raise ConfigurationError(
-        f"{of}: {name}: a whole number from {least} to {MAX_INTEGER:,} is needed, not {number!r}"
+        f"{of}: {name}: a whole number from {least} to {most:,} is needed, not {clipped(number)}"
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from types import UnionType
+from typing import Any, Final, TypeVar
 
 from holdfast.errors import ConfigurationError, InvalidInput
 
+T = TypeVar("T")
+
 MAX_ID: Final = 1024  # bytes: an index must hold it
 MAX_TEXT: Final = 64 * 1024  # bytes
+_CLIPPED: Final = 200
 
 
 def check_text(what: str, text: str) -> str:
@@ -36,6 +40,31 @@ def check_id(what: str, text: str) -> str:
     return text
 
 
+def several(what: str, given: Iterable[T], kind: type[Any] | UnionType = object) -> list[T]:
+    """Return several values of a kind as a list. Raises InvalidInput for anything else.
+
+    A text is refused, and so is a mapping: its characters or its names would each be one.
+    """
+    found: object = given
+    if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{what} are several, as in a list, not {clipped(given)}")
+    values = list(given)
+    for each in values:
+        if not isinstance(each, kind):
+            raise InvalidInput(f"{what}: {clipped(each)} is not one")
+    return values
+
+
+def clipped(value: object) -> str:
+    """Return how Python writes a value, without what is beyond its first 200 characters.
+
+    >>> clipped("abc"), len(clipped("a" * 1_000_000))
+    ("'abc'", 201)
+    """
+    text = repr(value[:_CLIPPED] if isinstance(value, str | bytes) else value)
+    return text if len(text) <= _CLIPPED else f"{text[:_CLIPPED]}…"
+
+
 def check_reason(reason: str | None) -> str | None:
     """Return the reason of a change, which may be left out. Raises InvalidInput."""
     return None if reason is None else check_text("reason", reason)
@@ -50,13 +79,15 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
     """Return a run's tags. Raises InvalidInput, and ConfigurationError for a single text."""
     if isinstance(tags, str):
         raise ConfigurationError(f"tags are several texts: write [{tags!r}]")
-    return tuple(check_text("tag", tag) for tag in tags)
+    return tuple(check_text("tag", tag) for tag in several("tags", tags))
 
 
 def check_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
     """Return a run's headers, None for none. Raises InvalidInput."""
     if not headers:
         return None
+    if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"headers are names with texts, not {clipped(headers)}")
     return {
         check_text("header name", name): check_text("header value", value)
         for name, value in headers.items()
