@@ -6,10 +6,10 @@ from uuid import UUID
 
 from holdfast.client.session import Group, Session
 from holdfast.codec import describe, encode, encode_error
-from holdfast.errors import TokenUnknown
+from holdfast.errors import InvalidInput, TokenUnknown
 from holdfast.store.shared_calls import persist
 from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
-from holdfast.values.texts import check_text
+from holdfast.values.texts import check_text, clipped
 
 _LEASES = 1_000_000_000  # more than a task ever has
 _SHAPE = "a token is RUN_ID:LEASE_NO:@BEGAN/KEY, as `current_activity().token` gives it"
@@ -61,6 +61,8 @@ def read_token(token: str) -> tuple[UUID, int, str]:
     The key may begin with `@BEGAN/`, which the store reads: it also gets tokens from clients of
     earlier releases.
     """
+    if not isinstance(token, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"the token {clipped(token)} is not a str")
     run_id, _, rest = token.partition(":")
     lease_no, _, key = rest.partition(":")
     try:

@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.store.shared_calls import persist
 from holdfast.types import Decided, Decision, FormField
+from holdfast.values.numbers import whole_number
 from holdfast.values.texts import check_id, check_text
 
 MAX_OPEN = 1_000  # open approvals of one run that are read
@@ -51,6 +52,7 @@ class Approvals(Group):
             print(approval.run_id, approval.key, approval.title)
         ```
         """
+        whole_number(limit, "approvals.list", "limit", 0)
         run_id = None if run is None else await self._session.newest_of(run)
         store = self._session.reads if run_id is None else self._session.store
         found = await store.list_approvals(run_id=run_id, limit=limit)

@@ -16,7 +16,7 @@ from holdfast.client.flows import Flows
 from holdfast.client.handle import RunHandle
 from holdfast.client.limits import Limits
 from holdfast.client.messaging import Signal, send_signal, send_signals, send_update
-from holdfast.client.naming import RunRef, given_workflow, reference, reference_of
+from holdfast.client.naming import RunRef, check_workflow, given_workflow, reference, reference_of
 from holdfast.client.outcomes import Restorer
 from holdfast.client.queues import Queues
 from holdfast.client.reading import get_record
@@ -327,7 +327,7 @@ class Client:
         handle = client.handle((checkout, "order-7"))
         ```
         """
-        workflow = workflow or given_workflow(run)
+        workflow = given_workflow(run) if workflow is None else check_workflow(workflow)
         app = self._session.app
         meant = reference(run, workflow, None if app is None else app.name)
         return RunHandle(self._session, meant, workflow=workflow)

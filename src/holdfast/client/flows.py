@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import builtins
+from collections.abc import Collection
 from functools import partial
 
-from holdfast.client.naming import Named
+from holdfast.client.naming import Named, check_workflow
 from holdfast.client.session import Group
 from holdfast.compiling import CompiledFlow, check_flows, compile_flows
 from holdfast.definitions.app import App
-from holdfast.errors import UnknownFlow
+from holdfast.definitions.workflows import AnyFlow
+from holdfast.errors import InvalidInput, UnknownFlow
 from holdfast.store.shared_calls import persist
 from holdfast.types import FlowInfo, FlowShape
-from holdfast.values.names import is_same_name, split_name
+from holdfast.values.names import check_reference, is_same_name, split_name
+from holdfast.values.numbers import whole_number
 from holdfast.values.suggestions import similar_name
+from holdfast.values.texts import clipped
 
 
 class Flows(Group):
@@ -43,6 +47,8 @@ class Flows(Group):
         ```
         """
         name = self._name(flow)
+        if version is not None:
+            whole_number(version, f"flow {name}", "version", 0)
         shape = await self._session.store.get_flow(name, version)
         if shape is None:
             raise await self._unknown(name, version)
@@ -60,8 +66,7 @@ class Flows(Group):
             print(flow.name, flow.status)
         ```
         """
-        session = self._session
-        flows = app.flows.values()
+        session, flows = self._session, _flows_of(app)
         return await compile_flows(session.store, flows, session.tell, replace=replace)
 
     async def check(self, app: App) -> builtins.list[CompiledFlow]:
@@ -72,7 +77,7 @@ class Flows(Group):
             print(flow.name, flow.status, *flow.differences)
         ```
         """
-        return await check_flows(self._session.store, app.flows.values())
+        return await check_flows(self._session.store, _flows_of(app))
 
     async def delete(
         self, flow: Named | str, *, terminate: bool = False, force: bool = False
@@ -122,8 +127,16 @@ class Flows(Group):
     def _name(self, flow: Named | str) -> str:
         """Return a flow's full name; a name without an app is also that of the client's app."""
         if not isinstance(flow, str):
-            return flow.full_name
+            return check_workflow(flow).full_name
+        check_reference("a flow", flow)
         app = self._session.app
         if app is not None and "/" not in flow and any(name == flow for name, _ in app.flows):
             return f"{app.name}/{flow}"
         return flow
+
+
+def _flows_of(app: App) -> Collection[AnyFlow]:
+    # Callers without a type checker pass anything.
+    if not isinstance(app, App):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise InvalidInput(f"{clipped(app)} is not an App: give the app that has the flows")
+    return app.flows.values()

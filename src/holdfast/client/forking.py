@@ -19,10 +19,11 @@ from holdfast.events import NAMED_BY_CALLERS
 from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
 from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
-from holdfast.values.ids import retry_run_id, uuid7
+from holdfast.values.ids import read_id, retry_run_id, uuid7
 from holdfast.values.names import check_version
+from holdfast.values.numbers import whole_number
 from holdfast.values.suggestions import nearest
-from holdfast.values.texts import check_text
+from holdfast.values.texts import check_text, clipped
 
 _MOST_KEYS = 10  # that an error names
 
@@ -72,7 +73,7 @@ async def prepare_fork(
         check_version("a fork", version)
     return Fork(
         run_id=run.run_id,
-        new_run_id=options.get("run_id") or uuid7(),
+        new_run_id=_new_id(options),
         until=await _until(session, run.run_id, options.get("step"), options.get("index")),
         input=_input(run, app, version, options["input"]) if "input" in options else None,
         results=_results(options),
@@ -96,15 +97,21 @@ def _prepare_flow_fork(run: RunRecord, app: App | None, options: ForkOptions) ->
         raise ConfigurationError(f"give step {step} either to run it again, or a result for it")
     return FlowFork(
         run_id=run.run_id,
-        new_run_id=options.get("run_id") or uuid7(),
+        new_run_id=_new_id(options),
         from_step=step,
         input=_input(run, app, None, options["input"]) if "input" in options else None,
         results=results,
     )
 
 
+def _new_id(options: ForkOptions) -> UUID:
+    return uuid7() if (given := options.get("run_id")) is None else read_id(given)
+
+
 def _results(options: ForkOptions) -> dict[str, str]:
     results = options.get("results") or {}
+    if not isinstance(results, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"results are values by key, not {clipped(results)}")
     return {check_text("key", key): encode(value) for key, value in results.items()}
 
 
@@ -270,11 +277,12 @@ async def _reason(session: Session, outcome: Forking, fork: Fork) -> str:
 
 async def _until(session: Session, run_id: UUID, step: str | None, index: int | None) -> int | None:
     if step is None:
-        if index is not None and index < 1:
+        if index is not None and whole_number(index, "a fork", "index", -1) < 1:
             raise ForkRefused(run_id, f"an index is 1 or more, not {index}: event 0 is its start")
         return index
     if index is not None:
         raise ConfigurationError("give a fork either a step or an index: both say where it begins")
+    check_text("step", step)
     keys: dict[str, int] = {}
     for entry in await read_entries(session, run_id, 0):
         if entry.event.key is not None and entry.event.type not in NAMED_BY_CALLERS:

@@ -19,7 +19,7 @@ from holdfast.store.shared_calls import persist
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, Notice
 from holdfast.values.key_paths import shown_path
 from holdfast.values.names import check_queue_name, check_reference, full_name, split_name
-from holdfast.values.texts import check_text
+from holdfast.values.texts import check_text, clipped
 
 
 class Limits(Group):
@@ -48,6 +48,8 @@ class Limits(Group):
         await client.limits.set(Rate(100, per="1m", key="input.customer"), workflow=checkout)
         ```
         """
+        if not isinstance(limit, AnyLimit):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidInput(f"{clipped(limit)} is not a Limit, Rate, Fairness or Ageing")
         scope, name = await self._named(queue, workflow, activity)
         rule = limit.rule(scope, name)
         if scope == "activity":

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from holdfast.client.chains import find_successor
-from holdfast.client.naming import RunRef, given_workflow
+from holdfast.client.naming import RunRef, check_workflow, given_workflow
 from holdfast.client.run import Run, decode_plain, read_run
 from holdfast.client.session import Session
 from holdfast.definitions.startable import AnyStartable
@@ -19,6 +19,8 @@ from holdfast.errors import ConfigurationError, RunNotFound
 from holdfast.insight.flow_progress import StepProgress, progress_without_tasks
 from holdfast.store.port import Store
 from holdfast.types import JSON, LoggedEvent, RunRecord
+from holdfast.values.names import check_value_name
+from holdfast.values.numbers import whole_number
 
 POLL_SECONDS = (0.05, 1.0)  # between two reads of a log that is followed: least, most
 STEPS_POLL_SECONDS = (0.1, 1.0)  # between two reads of the steps of a flow's run
@@ -36,7 +38,7 @@ async def get_record(session: Session, run_id: UUID) -> RunRecord:
 
 async def get_run(session: Session, run: RunRef, workflow: AnyStartable | None = None) -> Run:
     """Return a run by its id, or the newest run of a workflow and key. Raises RunNotFound."""
-    known = workflow or given_workflow(run)
+    known = given_workflow(run) if workflow is None else check_workflow(workflow)
     return read_run(await get_record(session, await session.newest_of(run)), session.app, known)
 
 
@@ -65,6 +67,7 @@ async def store_of(session: Session, run_id: UUID) -> Store:
 
 async def read_log(session: Session, run: RunRef, from_index: int) -> list[LoggedEvent]:
     """Return a run's log from an index on. Raises RunNotFound."""
+    whole_number(from_index, "a log", "from_index", 0)
     run_id = await session.newest_of(run)
     entries = await read_entries(session, run_id, from_index)
     if not entries and run_id not in await session.store.get_runs([run_id]):
@@ -86,6 +89,7 @@ async def follow_log(session: Session, run: RunRef, from_index: int) -> AsyncGen
 
     Raises RunNotFound.
     """
+    whole_number(from_index, "a log", "from_index", 0)
     run_id = await session.newest_of(run)
     async with aclosing(_follow_batches(session, run_id, from_index)) as batches:
         async for batch in batches:
@@ -98,6 +102,7 @@ async def watch_value(session: Session, run: RunRef, name: str) -> AsyncGenerato
 
     Continues with the runs that it continued as. Raises RunNotFound.
     """
+    check_value_name(name)
     next_id: UUID | None = await session.newest_of(run)
     while next_id is not None:
         run_id, is_past = next_id, True

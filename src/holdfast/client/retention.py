@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 from holdfast.client.session import Group
 from holdfast.types import SweeperState, SweepShare, Swept
+from holdfast.values.numbers import whole_number
 
 
 class Retention(Group):
@@ -34,7 +35,9 @@ class Retention(Group):
             print(share.name, share.due - share.kept)
         ```
         """
-        return await self._session.store.preview_sweep(limit=limit)
+        return await self._session.store.preview_sweep(
+            limit=whole_number(limit, "retention.preview", "limit", 0)
+        )
 
     async def sweep(self) -> int:
         """Delete the ended runs whose retention is over, and return how many these were.

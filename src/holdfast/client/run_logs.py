@@ -16,6 +16,8 @@ from holdfast.client.streams import MOST_ITEMS, Reading
 from holdfast.codec import decoder
 from holdfast.errors import ConfigurationError, InvalidInput, PayloadLocked, RunNotFound
 from holdfast.types import LOG_STREAM, LogLevel, LogLine, LogLinePage, Restarted, StreamItem
+from holdfast.values.numbers import whole_number
+from holdfast.values.texts import check_text
 
 LOG_LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 
@@ -42,7 +44,7 @@ async def read_log_lines(
     session: Session, run: RunRef, limit: int, options: LogOptions
 ) -> LogLinePage:
     """Return the lines that a run's log has now; see `Runs.read_log_lines`."""
-    if not 1 <= limit <= MOST_ITEMS:
+    if not 1 <= whole_number(limit, "a page of a log", "limit", 0) <= MOST_ITEMS:
         raise InvalidInput(f"limit={limit}: a page has 1 to {MOST_ITEMS:,} lines")
     fits, reading = _filter(options), await _open(session, run, options)
     lines, first, after = list[LogLine](), 0, reading.after
@@ -115,13 +117,15 @@ def _filter(options: LogOptions) -> Callable[[LogLine], bool]:
     """Return what says if a line is asked for. Raises ConfigurationError, and InvalidInput."""
     if unknown := options.keys() - LogOptions.__optional_keys__:
         raise ConfigurationError(f"a log has no option {', '.join(sorted(unknown))}")
-    if options.get("after", 0) < 0:
+    if whole_number(options.get("after", 0), "a log", "after", -1) < 0:
         raise InvalidInput(
             f"after={options.get('after')}: the first line of a log has the offset 1"
         )
     level, call = options.get("level", LOG_LEVELS[0]), options.get("call")
     if level not in LOG_LEVELS:
         raise InvalidInput(f"level={level!r}: it is one of {', '.join(LOG_LEVELS)}")
+    if call is not None:
+        check_text("call", call)
     levels = LOG_LEVELS[LOG_LEVELS.index(level) :]
     return lambda line: (
         line.level in levels

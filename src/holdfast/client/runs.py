@@ -55,6 +55,8 @@ from holdfast.types import (
 )
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import COUNTED, check_attribute_name
+from holdfast.values.numbers import whole_number
+from holdfast.values.texts import check_text
 
 _MOST_COUNTED: Final = 10_000
 
@@ -130,7 +132,8 @@ class Runs(Group):
             print(run_id)
         ```
         """
-        digits = beginning.lower().replace("-", "")
+        whole_number(limit, "runs.find_ids", "limit", 0)
+        digits = check_text("beginning", beginning).lower().replace("-", "")
         if not 1 <= len(digits) <= 32 or set(digits) - set("0123456789abcdef"):
             raise ConfigurationError(
                 f"{beginning!r} is not the beginning of a run's id: write 1 to 32 of its digits"

@@ -47,12 +47,15 @@ from holdfast.types import (
     SendTarget,
     Target,
 )
+from holdfast.values.ids import read_id
 from holdfast.values.moments import Moment
+from holdfast.values.numbers import whole_number
 from holdfast.values.texts import check_text
 
 In = TypeVar("In")
 
 _MAX_TRIES: Final = 5  # of a change that other clients make at the same time
+_MOST_TICKS: Final = 10_000  # of one answer: they are computed here, while nothing else runs
 
 
 class Schedules(Group):
@@ -71,6 +74,9 @@ class Schedules(Group):
             print(schedule.name, schedule.last_tick_at, schedule.next_tick_at)
         ```
         """
+        whole_number(limit, "schedules.list", "limit", 0)
+        if after is not None:
+            check_text("after", after)
         found = await self._session.reads.list_schedules(app=app, after=after, limit=limit)
         return [read_schedule(each) for each in found]
 
@@ -295,7 +301,7 @@ class Schedules(Group):
         record = await self._record(name)
         check_overlap_of(record.target, overlap)
         first, last = read_tick("start", start, record.when), read_tick("end", end, record.when)
-        chosen = backfill_id or uuid4()
+        chosen = uuid4() if backfill_id is None else read_id(backfill_id)
         backfill = partial(self._session.store.backfill_schedule, record.name, first, last)
         asked = partial(backfill, backfill_id=chosen, overlap=overlap)
         return known_schedule(record.name, await self._session.change(asked))
@@ -326,6 +332,8 @@ class Schedules(Group):
             print(moment.isoformat())
         ```
         """
+        if whole_number(count, "schedules.next_ticks", "count", 0) > _MOST_TICKS:
+            raise ConfigurationError(f"next_ticks: count is {_MOST_TICKS:,} at most, not {count:,}")
         return (await self.get(name)).next_ticks(count, after=after or datetime.now(UTC))
 
     async def ticks(
@@ -340,6 +348,7 @@ class Schedules(Group):
             print(tick.at, tick.outcome, tick.run_id or tick.cause)
         ```
         """
+        whole_number(limit, "schedules.ticks", "limit", 0)
         record = await self._record(name)
         moment = None if before is None else read_tick("before", before, record.when)
         found = await self._session.reads.list_buckets(record.name, before=moment, limit=limit)

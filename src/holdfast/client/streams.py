@@ -33,6 +33,7 @@ from holdfast.types import (
     WriterState,
 )
 from holdfast.values.names import check_stream_name
+from holdfast.values.numbers import whole_number
 
 MOST_ITEMS: Final = 10_000  # of a page
 
@@ -100,7 +101,7 @@ async def read_page(
     session: Session, run: RunRef, name: str, kind: object, limit: int, options: StreamOptions
 ) -> StreamPage[Any]:
     """Return what a stream has now; see `RunHandle.read_stream`."""
-    if not 1 <= limit <= MOST_ITEMS:
+    if not 1 <= whole_number(limit, "a page of a stream", "limit", 0) <= MOST_ITEMS:
         raise InvalidInput(f"limit={limit}: a page has 1 to {MOST_ITEMS:,} values")
     check_stream_name(name)
     items, after = list[StreamItem[Any]](), options.get("after", 0)
@@ -138,7 +139,7 @@ async def _read_chain(
         raise ConfigurationError(f"a stream has no option {', '.join(sorted(unknown))}")
     if attempts not in ("counted", "all"):
         raise ConfigurationError(f"attempts={attempts!r}: read those that are counted, or all")
-    if after < 0:
+    if whole_number(after, "a stream", "after", -1) < 0:
         raise InvalidInput(f"after={after}: the first value of a stream has the offset 1")
     decode, restarts = decoder(object if kind is None else kind), options.get("restarts", False)
     chain = StreamChain(session, name, after if restarts else 0, by_key=isinstance(run, tuple))

@@ -30,6 +30,7 @@ from holdfast.types import (
 )
 from holdfast.values.ids import uuid7
 from holdfast.values.names import check_queue_name
+from holdfast.values.numbers import whole_number
 from holdfast.values.patterns import check_pattern, check_topic
 from holdfast.values.texts import check_id
 from holdfast.webhooks import check_host, check_secret, check_url
@@ -155,7 +156,8 @@ class Topics(Group):
 
         Those of runs that wait are not removed: they end with their runs.
         """
-        return await persist(lambda: self._session.store.unsubscribe(subscription_id))
+        number = _id("topics.unsubscribe", "subscription_id", subscription_id)
+        return await persist(lambda: self._session.store.unsubscribe(number))
 
     async def list(
         self,
@@ -176,6 +178,8 @@ class Topics(Group):
         """
         if topic is not None:
             check_topic(topic)
+        whole_number(limit, "topics.list", "limit", 0)
+        _id("topics.list", "after", after)
         found = await self._session.reads.list_subscriptions(
             kind=kind, topic=topic, after=after, limit=limit
         )
@@ -199,6 +203,10 @@ class Topics(Group):
             print(each.topic, each.url, each.status, each.error)
         ```
         """
+        whole_number(limit, "topics.deliveries", "limit", 0)
+        _id("topics.deliveries", "after", after)
+        if subscription_id is not None:
+            _id("topics.deliveries", "subscription_id", subscription_id)
         return await self._session.reads.list_deliveries(
             dead=dead, subscription_id=subscription_id, after=after, limit=limit
         )
@@ -219,3 +227,8 @@ class Topics(Group):
         Conditions and pauses are not looked at.
         """
         return dict(await self._session.store.count_subscriptions(check_topic(topic)))
+
+
+def _id(of: str, name: str, number: int) -> int:
+    """Return a number that the database gives. Raises ConfigurationError for any other value."""
+    return whole_number(number, of, name, 0, 2**63 - 1)

@@ -16,6 +16,7 @@ from holdfast.events import TERMINAL, WEBHOOK_CLOSED, WEBHOOK_OPENED, WEBHOOK_RE
 from holdfast.insight.spans import read_details, text_of
 from holdfast.types import Value, WebhookOutcome, WebhookPost
 from holdfast.values.moments import to_datetime
+from holdfast.values.texts import check_headers, check_text
 from holdfast.webhooks import digest_of, read_post, secret_of, verify_as
 
 
@@ -86,8 +87,9 @@ class Webhooks(Group):
             print("answer with 404")
         ```
         """
-        given = {name.lower(): value for name, value in (headers or {}).items()}
-        digest = digest_of(url)
+        given = check_headers(headers) or {}
+        given = {name.lower(): value for name, value in given.items()}
+        digest = digest_of(check_text("url", url))
         while digest is not None:
             found = await self._session.store.find_webhook(digest)
             if found is None:

@@ -6,6 +6,7 @@ from holdfast.client.control import list_pauses, set_pause
 from holdfast.client.naming import Named
 from holdfast.client.session import Group
 from holdfast.types import HeldKey, Pause
+from holdfast.values.numbers import whole_number
 
 
 class Workflows(Group):
@@ -43,6 +44,7 @@ class Workflows(Group):
             print(held.rule, held.key, held.run_id, held.until)
         ```
         """
+        whole_number(limit, "workflows.held_keys", "limit", 0)
         name = await self._session.names.full(workflow)
         return await self._session.store.list_start_keys(name, limit=limit)
 

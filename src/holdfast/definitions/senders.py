@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from holdfast.codec import encode
 from holdfast.errors import ConfigurationError
-from holdfast.types import PRIORITIES, NewSchedule, SendTarget, Target, TickPolicy
+from holdfast.types import PRIORITIES, NewSchedule, Overlap, SendTarget, Target, TickPolicy
 from holdfast.values.names import check_queue_name
 from holdfast.values.patterns import check_topic
-from holdfast.values.texts import check_headers, check_id
+from holdfast.values.texts import check_headers, check_id, clipped
 
 _OF_MESSAGES: Final = ("group", "priority", "headers")
 _OF_RUNS: Final = ("version", "queue", "timeout", "retention", "tags", "attributes")
@@ -61,7 +61,10 @@ def check_sender(new: NewSchedule) -> NewSchedule:
 
 
 def check_overlap_of(target: Target, overlap: str | None) -> None:
-    """Raise ConfigurationError for a policy of overlap where nothing runs that could overlap."""
+    """Raise ConfigurationError for a policy of overlap that there is not, or not for a sender."""
+    if overlap is not None and overlap not in get_args(Overlap):
+        known = ", ".join(get_args(Overlap))
+        raise ConfigurationError(f"overlap is one of {known}, not {clipped(overlap)}")
     if isinstance(target, SendTarget) and overlap not in (None, "allow"):
         does = "publishes to a topic" if target.kind == "topic" else "sends to a message queue"
         raise ConfigurationError(

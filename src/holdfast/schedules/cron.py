@@ -27,6 +27,7 @@ from cronsim.cronsim import Field
 from holdfast.errors import ConfigurationError
 from holdfast.schedules.zones import change_of_offset, end_of_gap, moment_of, moments_of, wall_time
 from holdfast.values.suggestions import similar_name
+from holdfast.values.texts import clipped
 
 ALIASES: Final = {
     "@yearly": "0 0 1 1 *",
@@ -73,6 +74,8 @@ def check_cron(text: str) -> str:
     Five fields: minute, hour, day-of-month, month, day-of-week; six begin with the second. Or an
     alias, such as `@daily`. An expression that never fires is refused.
     """
+    if not isinstance(text, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"a cron expression is a text, not {clipped(text)}")
     expression = " ".join(text.split())
     if len(expression) > _LONGEST:
         raise ConfigurationError(

@@ -22,6 +22,8 @@ _OF_THE_MACHINE: Final = frozenset({"localtime", "posixrules"})
 
 def load_zone(name: str) -> ZoneInfo:
     """Return the time zone of an IANA name, such as Europe/Berlin. Raises ConfigurationError."""
+    if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigurationError(f"a time zone is a text, such as Europe/Berlin, not {name!r}")
     if name not in _OF_THE_MACHINE:
         try:
             return ZoneInfo(name)
