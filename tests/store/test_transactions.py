@@ -582,9 +582,9 @@ async def test_a_thread_that_is_cancelled_between_two_tries_does_not_commit(
 
     @app.workflow
     async def stay(ctx: Context) -> str:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await book(4)
+        booking = asyncio.ensure_future(book(4))
+        await ctx.wait_for_signal("cancel")
+        booking.cancel()
         await ctx.wait_for_signal("stop")
         return "late"
 
@@ -593,7 +593,10 @@ async def test_a_thread_that_is_cancelled_between_two_tries_does_not_commit(
     await worker.start()
     async with asyncio.timeout(60), Client(store=store, app=app) as client:
         handle = await client.start(stay)
-        while not calls or worker._launcher.book.use().taken:  # type: ignore[union-attr]
+        while not calls:
+            await asyncio.sleep(0.01)
+        await handle.signal("cancel")
+        while worker._launcher.book.use().taken:  # type: ignore[union-attr]
             await asyncio.sleep(0.01)
         await handle.signal("stop")
         assert await handle.result() == "late"
