@@ -18,6 +18,7 @@ from holdfast.client.messages import (
     changes_of,
     check_page,
     create_queue,
+    encode_message,
     encode_messages,
     encode_receive,
     extend_messages,
@@ -166,7 +167,7 @@ class Queues(Group):
         await client.queues.send("parcels", {"id": 7}, delay="10s")
         ```
         """
-        new = encode_messages([Outgoing(payload, delay, group, dedup_id, priority, headers, at)])
+        new = [encode_message(Outgoing(payload, delay, group, dedup_id, priority, headers, at))]
         return (await send_messages(self._session, queue, new, connection, notify))[0]
 
     async def send_many(
