@@ -5,6 +5,7 @@ from __future__ import annotations
 from clocks import Clock
 
 from holdfast.store.port import Store
+from holdfast.types import AppInfo
 
 from .actors import ManualWorker, start
 from .schedule_actors import new_schedule
@@ -42,6 +43,21 @@ async def test_a_worker_that_is_not_known_is_told_to_sign_on(
     assert [await told(), await told()] == [["sign on"], []]
     await store.remove_worker(ann.worker_id)
     assert await told() == ["sign on"]
+
+
+async def test_the_last_sign_on_of_an_app_never_goes_back(store: Store, clock: Clock) -> None:
+    """Fault: after a step of the clock, or of sign-ons at once, it looked like a restore."""
+
+    async def signed_on_at() -> int:
+        await store.sign_on_app(AppInfo(app="shop", workflows=("pack",)))
+        [info] = await store.list_apps()
+        return info.signed_on_at
+
+    first = await signed_on_at()
+    await clock.advance(-3600)
+    assert await signed_on_at() == first
+    await clock.advance(3601)
+    assert await signed_on_at() == first + 1_000_000
 
 
 async def test_nothing_is_due_in_a_database_where_runs_only_wait(

@@ -25,6 +25,7 @@ class MemoryApps(Part):
                 app = msgspec.structs.replace(
                     app, workflows=workflows, origin=app.origin or known.origin
                 )
+                now = max(now, known.signed_on_at)  # it never goes back
             tables.apps[app.app] = msgspec.structs.replace(app, signed_on_at=now)
             return None
 

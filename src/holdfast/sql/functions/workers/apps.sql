@@ -30,7 +30,8 @@ return 0;
 
 -- Sign an app on: add its workflows to those that it ever had. `other` is the origin that is
 -- recorded for the app. It is returned, and nothing is written, if it and p_origin are both known
--- and different, and p_replaces is not it. Workers of an earlier release give p_activities, and
+-- and different, and p_replaces is not it. The time of the last sign-on never goes back: by that
+-- workers know a database that was set back. Workers of an earlier release give p_activities, and
 -- read `former`, which is null.
 -- Locks: the app's row. Called by workers.
 create or replace function holdfast.sign_on_app(
@@ -47,7 +48,8 @@ begin
     set workflows = array(
             select distinct w.name from unnest(a.workflows || excluded.workflows) as w (name)
             order by w.name),
-        origin = coalesce(excluded.origin, a.origin), signed_on_at = excluded.signed_on_at
+        origin = coalesce(excluded.origin, a.origin),
+        signed_on_at = greatest(a.signed_on_at, excluded.signed_on_at)
     where excluded.origin is null or a.origin is null or a.origin in (excluded.origin, p_replaces);
     if not found then
         select a.origin into other from holdfast.apps a where a.app = p_app;
