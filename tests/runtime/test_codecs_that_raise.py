@@ -26,18 +26,27 @@ class Odd:
     def encode(self, data: bytes) -> Any:
         if self.broken or BAD.encode() in data:
             raise self.error("no key")
+        if b"as nothing" in data:
+            return ""
         return "text" if b"as text" in data else data[::-1]
 
     def decode(self, data: bytes, key_id: str | None) -> Any:
         if b"unreadable" in data[::-1]:
             raise self.error("no key")
+        if b"a view" in data[::-1]:
+            return memoryview(data[::-1])
         return None if b"nothing" in data[::-1] else data[::-1]
 
 
-@pytest.mark.parametrize("value", [BAD, "as text"])
+@pytest.mark.parametrize("value", [BAD, "as text", "as nothing"])
 def test_what_encode_raises_names_the_codec(value: str) -> None:
     with pytest.raises(PayloadError, match=r"codec odd/1 raised (KeyError: 'no key'|TypeError)"):
         Payloads(Odd()).seal(f'"{value}"')
+
+
+def test_a_codec_may_return_a_view_of_bytes() -> None:
+    payloads = Payloads(Odd())
+    assert payloads.open(payloads.seal('"a view"')) == '"a view"'
 
 
 @pytest.mark.parametrize("error", [KeyError, TypeError, OSError])

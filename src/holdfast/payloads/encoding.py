@@ -157,9 +157,8 @@ class Payloads:
         for codec in self.codecs:
             with _named(codec):
                 encoded = codec.encode(data)
-                memoryview(encoded or b"")  # raises TypeError for what is not bytes
+                data = data if encoded is None else _bytes(encoded)
             if encoded is not None:
-                data = encoded
                 stages.append(
                     codec.name if codec.key_id is None else f"{codec.name}:{codec.key_id}"
                 )
@@ -246,14 +245,18 @@ class Payloads:
                 name, _, key_id = stage.partition(":")
                 codec = self._by_name[name]
                 with _named(codec):
-                    text = codec.decode(text, key_id or None)
-                    memoryview(text)  # raises TypeError for what is not bytes
+                    text = _bytes(codec.decode(text, key_id or None))
             msgspec.json.decode(text)
         except PayloadError as error:
             return with_reason(data, str(error))
         except (KeyError, ValueError, msgspec.MsgspecError):
             return data
         return text
+
+
+def _bytes(made: bytes) -> bytes:
+    """Return what a codec has made, also of a view or an array. Raises TypeError for all else."""
+    return bytes(memoryview(made))
 
 
 @contextmanager
