@@ -244,6 +244,19 @@ async def test_a_deduplication_id_that_expires_while_it_is_swept(sessions: list[
     assert sorted(await c.payloads()) == ["1", "2"]
 
 
+async def test_a_sweep_after_many_queues_is_no_longer_than_after_one(
+    sessions: list[Session],
+) -> None:
+    """Fault: each of them added a batch to the statement, which took longer than a call may."""
+    a, *_ = sessions
+    for name in "abc":
+        await a.value("select holdfast.create_queue($1)", name)
+        for payload in "123":
+            await a.value("select holdfast.send($1, $2)", name, payload)
+    await a.value("delete from holdfast.queues")
+    assert [await a.value("select holdfast.sweep_queues(3)") for _ in range(4)] == [3, 3, 3, 0]
+
+
 async def test_a_purge_against_a_receive(sessions: list[Session]) -> None:
     """Edge case 7: what the purge leaves of a group is received, although its tokens were read."""
     a, b, *_ = sessions

@@ -1,7 +1,8 @@
 -- What maintenance does for message queues.
 
 -- Delete up to p_limit rows of each kind that mean nothing any more: deduplication ids and kept
--- messages whose time is over, and what queues that were deleted have left. Returns how many.
+-- messages whose time is over, and what queues that were deleted have left, one queue after another
+-- until there were p_limit rows. Returns how many: there may be more if it is p_limit or more.
 -- Locks: rows, skipping what others hold. Called by delete_queue and maintenance.
 create or replace function holdfast.sweep_queues(p_limit int default 1000) returns int
 language plpgsql
@@ -23,6 +24,7 @@ begin
     get diagnostics v_count = row_count;
     v_total := v_total + v_count;
     for v_queue_id in select o.queue_id from holdfast._orphaned_queues() as o (queue_id) loop
+        exit when v_total >= v_limit;  -- else many queues made a statement that is never over
         v_total := v_total + holdfast._empty_queue(v_queue_id, v_limit, true);
     end loop;
     return v_total;
