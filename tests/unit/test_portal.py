@@ -50,6 +50,17 @@ def test_a_call_from_the_thread_of_the_portal_is_refused(portal: Portal) -> None
         portal.call(from_inside())
 
 
+def test_a_close_from_the_thread_of_the_portal_leaves_it_open(portal: Portal) -> None:
+    """Fault: the loop was stopped with all calls, and its connections were left open."""
+
+    async def from_inside() -> None:
+        portal.close()
+
+    with pytest.raises(ConfigurationError, match="another thread"):
+        portal.call(from_inside())
+    portal.call(nothing())
+
+
 def test_nothing_waits_for_the_thread_when_the_interpreter_ends(
     portal: Portal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ class Portal:
 
     def close(self) -> None:
         """Stop the thread. Idempotent. Calls that have not ended raise ConfigurationError."""
+        self._refuse_own_thread()
         with self._lock:
             if not self.is_open:
                 return
@@ -89,17 +90,20 @@ class Portal:
             raise
 
     def _begin(self, coroutine: Coroutine[object, object, T]) -> Future[T]:
-        if self._thread is threading.current_thread():
-            raise ConfigurationError(
-                "this thread is the client's own, and would wait for itself: call from another "
-                "thread, or use another client"
-            )
+        self._refuse_own_thread()
         if self._forked:
             self._open_after_fork()
         with self._lock:  # what has begun before `close` is ended by it
             if self._loop is None or not self.is_open:
                 raise ConfigurationError(_NOT_OPEN)
             return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+
+    def _refuse_own_thread(self) -> None:
+        if self._thread is threading.current_thread():
+            raise ConfigurationError(
+                "this thread is the client's own, and would wait for itself: call from another "
+                "thread, or use another client"
+            )
 
     def iterate(self, items: AsyncIterator[T]) -> Generator[T]:
         """Yield what an asynchronous iterator yields."""
