@@ -19,6 +19,7 @@ import sqlalchemy
 from contract.actors import ManualWorker, log, log_types, start
 from django.db.backends.base.base import BaseDatabaseWrapper
 from pooler import needs_pgbouncer, pgbouncer
+from psycopg.pq import DiagnosticField
 from scene import Scene, turn
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
@@ -1199,8 +1200,11 @@ async def test_a_connection_that_cannot_be_opened_now_is_no_attempt(
 def test_an_internal_error_that_ends_the_session_says_nothing_of_a_commit() -> None:
     for severity, refuses in (("ERROR", True), ("FATAL", False), ("PANIC", False)):
         said = {"S": severity, "V": severity, "C": "XX000", "M": "server is gone"}
-        assert is_refusal(asyncpg.PostgresError.new(said)) is refuses
-        assert is_away(asyncpg.PostgresError.new(said)) is not refuses
+        of_psycopg = {DiagnosticField.SEVERITY_NONLOCALIZED: severity.encode()}
+        plain = psycopg.errors.InternalError_("server is gone", info=of_psycopg)
+        for error in (asyncpg.PostgresError.new(said), plain, DBAPIError("commit", {}, plain)):
+            assert is_refusal(error) is refuses
+            assert is_away(error) is not refuses
 
 
 async def test_a_database_that_is_away_is_named_without_its_password(scene: Scene) -> None:

@@ -189,12 +189,12 @@ def lease_of(left: str) -> int | None:
 
 def sqlstate_of(error: BaseException | None) -> str | None:
     """Return the SQLSTATE of an error of any library, None if the server did not send it."""
-    return _said(error, "sqlstate")
+    return _said(error, lambda each: getattr(each, "sqlstate", None))
 
 
-def _said(error: BaseException | None, name: str) -> str | None:
+def _said(error: BaseException | None, read: Callable[[object], object]) -> str | None:
     for _ in range(_MOST_CAUSES):
-        said = getattr(error, name, None)
+        said = read(error)
         if isinstance(said, str):
             return said
         if error is not None:
@@ -210,7 +210,13 @@ def _class_of(error: BaseException) -> str | None:
     code = sqlstate_of(error)
     if code is None or not code.startswith("XX"):
         return code and code[:2]
-    return "08" if _said(error, "severity_en") in ("FATAL", "PANIC") else "XX"
+    return "08" if _said(error, _severity) in ("FATAL", "PANIC") else "XX"
+
+
+def _severity(error: object) -> object:
+    """Return what asyncpg says of an error, or psycopg."""
+    of_psycopg = getattr(getattr(error, "diag", None), "severity_nonlocalized", None)
+    return getattr(error, "severity_en", of_psycopg)
 
 
 def is_refusal(error: BaseException) -> bool:
