@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -42,7 +42,7 @@ from holdfast.testing import Environment
 from holdfast.testing.crashes import crashes
 from holdfast.testing.plan import same_each_time
 from holdfast.types import Event, Finish
-from holdfast.worker import Worker, WorkerOptions
+from holdfast.worker import Worker, WorkerOptions, transactions
 
 ONCE = Retry(attempts=1)
 
@@ -1195,6 +1195,84 @@ async def test_a_connection_that_cannot_be_opened_now_is_no_attempt(
     async with working(app, scene.url) as client:
         assert await client.run(stay, 4) == 4
     assert refused == [code, code]
+
+
+@contextmanager
+def no_connection(monkeypatch: pytest.MonkeyPatch, *owners: Any) -> Iterator[list[str]]:
+    """Refuse connections within the block, as a server with a full disk does."""
+    refused, is_full = list[str](), True
+
+    def patch(owner: Any) -> None:
+        name = "connect_unlimited" if owner is PostgresDatabase else "connect"
+        connect = getattr(owner, name)
+
+        def full(*given: Any, **named: Any) -> Any:
+            if not is_full:
+                return connect(*given[owner is not PostgresDatabase :], **named)
+            refused.append(name)
+            error = {"S": "FATAL", "V": "FATAL", "C": "XX000", "M": "could not write init file"}
+            raise asyncpg.PostgresError.new(error)
+
+        monkeypatch.setattr(owner, name, full if owner is PostgresDatabase else classmethod(full))
+
+    monkeypatch.setattr(transactions, "_FIRST_PAUSE", 0.0005)
+    for owner in owners:
+        patch(owner)
+    try:
+        yield refused
+    finally:
+        is_full = False
+
+
+@pytest.mark.parametrize("kind", [asyncpg.Connection, psycopg.Connection])
+async def test_a_transaction_waits_as_long_as_its_database_takes_no_connection(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    """Fault: a few seconds were an attempt, and such a disk is full for as long as it is."""
+    app, stay = hotel(insert if kind is asyncpg.Connection else in_psycopg, retry=ONCE)
+    async with working(app, scene.url) as client:
+        with no_connection(monkeypatch, PostgresDatabase, psycopg.Connection) as refused:
+            handle = await client.start(stay, 4)
+            while len(refused) < 50:
+                await asyncio.sleep(0.01)
+        assert await handle.result() == 4
+    assert await rooms(scene) == [4]
+
+
+async def test_a_library_alone_that_gets_no_connection_fails_its_attempt(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its settings are perhaps wrong: nobody would be told."""
+    app, stay = hotel(in_psycopg, retry=ONCE)
+    async with working(app, scene.url) as client:
+        with no_connection(monkeypatch, psycopg.Connection):
+            with pytest.raises(RunFailed, match="no transaction can be begun: could not write"):
+                await client.run(stay, 4)
+
+
+@pytest.mark.parametrize("kind", [asyncpg.Connection, psycopg.Connection])
+async def test_a_transaction_that_waits_for_its_database_is_over_in_time(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, kind: type
+) -> None:
+    """A thread, too, tries no more then."""
+    run, over = transactions._Tries.run, list[str]()
+
+    async def told(*given: Any) -> object:
+        try:
+            return await run(*given)
+        finally:
+            over.append("over")
+
+    monkeypatch.setattr(transactions._Tries, "run", told)
+    step = insert if kind is asyncpg.Connection else in_psycopg
+    app, stay = hotel(step, retry=ONCE, timeout=0.5)
+    async with working(app, scene.url) as client:
+        with no_connection(monkeypatch, PostgresDatabase, psycopg.Connection):
+            with pytest.raises(RunFailed, match=r"ran longer than 0\.5 s"):
+                await client.run(stay, 4)
+            while not over:
+                await asyncio.sleep(0.01)
+    assert await rooms(scene) == []
 
 
 def test_an_internal_error_that_ends_the_session_says_nothing_of_a_commit() -> None:

@@ -26,7 +26,7 @@ class _Lending:
 
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
-        self.close = connector.close
+        self.close, self.log_is_away = connector.close, connector.log_is_away
 
     async def within(
         self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None

@@ -59,7 +59,6 @@ class _NotCommitted(Exception):
 
 
 _UNSURE: Final = (_NotCommitted, AlreadyRecorded)
-_AGAIN: Final = (*_UNSURE, NotBegun)
 
 
 class Transactions:
@@ -139,6 +138,7 @@ class _Tries:
         self._owner, self._store, self._attempt = owner, owner.store, attempt
         self._function, self._call, self._began, self._way = function, call, began, way
         self._apart, self._later = function.is_apart, attempt.lease_no > 1
+        self._most = _MOST_TRIES
 
     async def run(self, /, *args: Any, **kwargs: Any) -> object:
         """Try until the transaction is committed, or the attempt has failed."""
@@ -201,11 +201,12 @@ class _Tries:
                         await self._connector.within(give_up, None)
             raise error
         attempt.unsure = attempt.unsure or isinstance(error, _UNSURE)
-        if tries < _MOST_TRIES and (isinstance(error, _AGAIN) or is_transient(error)):
+        if isinstance(error, NotBegun):
+            await self._wait_for_database(tries, error)
+            return None
+        if tries < self._most and (isinstance(error, _UNSURE) or is_transient(error)):
             logger.info("the transaction of %s is repeated: %s", self._call.id, error)
             return None
-        if isinstance(error, NotBegun):
-            raise DatabaseUnavailable(str(error)) from error  # a name that users know
         found: tuple[int | None, Event] | None = None
         if self._apart and self._later:
             end = await self._connector.within(give_up, None)
@@ -215,6 +216,22 @@ class _Tries:
         if found is None:
             raise error
         return found
+
+    async def _wait_for_database(self, tries: int, error: NotBegun) -> None:
+        """Let a transaction be begun again as long as holdfast's database takes no connection.
+
+        Then the log takes no end of an attempt, either. Raises DatabaseUnavailable if it does take
+        connections, or if it is the database of the data alone, after some tries; Abandoned in a
+        thread whose attempt has ended.
+        """
+        if self._attempt.ended:
+            raise Abandoned from error
+        if tries < self._most:
+            return
+        if not await self._way.of_store(self._connector.log_is_away()):
+            raise DatabaseUnavailable(str(error)) from error  # a name that users know
+        logger.warning("the transaction of %s waits for the database: %s", self._call.id, error)
+        self._most = tries + _MOST_TRIES
 
     async def _outcome(self) -> Event | None:
         """Return what a commit without an answer has left beside its data, None for nothing.

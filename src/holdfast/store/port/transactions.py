@@ -119,6 +119,13 @@ class Connector(Protocol):
         """
         ...
 
+    async def log_is_away(self) -> bool:
+        """Return True if connections lead to the log, and the database takes no new one.
+
+        It asks by a connection of its own, whatever library those have that it lends.
+        """
+        ...
+
     async def clean(self, needless: Needless) -> None:
         """Delete old results that nothing needs any more, now and then."""
 

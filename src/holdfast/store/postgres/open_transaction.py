@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from holdfast.database.connection import close_connection
 from holdfast.database.urls import redact
 from holdfast.errors import (
     ConfigurationError,
@@ -351,6 +352,15 @@ class Cleaning:
         self, use: Callable[[OpenTransaction], Awaitable[T]], isolation: str | None
     ) -> T:
         raise NotImplementedError
+
+    async def log_is_away(self) -> bool:
+        if self.place.records != "log":
+            return False
+        try:
+            await close_connection(await self.place.database.connect_unlimited())
+        except Exception as error:
+            return is_away(error)
+        return False
 
     async def clean(self, needless: Needless) -> None:
         if self.place.kept is not None or time.monotonic() < self._clean_at:
