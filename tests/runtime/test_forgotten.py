@@ -37,13 +37,15 @@ class OldStore(MemoryStore):
 class Signing(Forgotten):
     """Signs an app on in its store, and fails so often after that."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, build: str | None = None) -> None:
         context = ServiceContext(store, "ann", EngineClock(), lambda _: None, 1.0)
-        super().__init__(context, "shop", ["pack"], self.sign_on)
+        super().__init__(context, "shop", ["pack"], self.sign_on, build)
         self.failures = self.signed_on = 0
 
     async def sign_on(self) -> None:
         await self._store.sign_on_app(AppInfo(app="shop", workflows=("pack",)))
+        if self._build is not None:
+            await self._store.declare_build("shop", self._build, ())
         if self.failures:
             self.failures -= 1
             raise DatabaseUnavailable("away again")
@@ -105,6 +107,38 @@ async def test_it_is_written_again_until_all_of_it_is(store: OldStore) -> None:
     assert service.signed_on == 2
 
 
+@pytest.mark.parametrize("clock_goes_back", [True, False])
+async def test_a_sign_on_that_went_back(clock_goes_back: bool) -> None:
+    """Fault: after the clock had been ahead, old code declared over newer code that signed on."""
+    ahead = [600_000_000 if clock_goes_back else -600_000_000]
+    store = OldStore(lambda: wall_clock() + ahead[0])
+    service = Signing(store)
+    await service.sign_on()
+    await service.run_once()
+    ahead[0] = 0 if clock_goes_back else -700_000_000
+    await store.sign_on_app(AppInfo(app="shop", workflows=("pack", "ship")))
+    await service.run_once()
+    assert service.signed_on == (1 if clock_goes_back else 2)
+
+
+async def test_each_build_signs_on_again(store: OldStore) -> None:
+    """Fault: once one had, the others held their own sign-on for known: new runs never got them."""
+    services = [Signing(store, build) for build in "123"]
+    for each in services:
+        await each.sign_on()
+    for each in services:
+        await each.run_once()
+    store.set_back()
+    for each in services:
+        each.look()
+        await each.run_once()
+    assert {each.build for each in await store.list_builds("shop")} == {*"123"}
+    for each in services:
+        each.look()
+        await each.run_once()
+    assert [each.signed_on for each in services] == [2, 2, 2]
+
+
 async def test_a_worker_that_was_called_silent_writes_nothing(store: OldStore) -> None:
     """Newer code may have declared other limits since."""
     service = Signing(store)
@@ -112,5 +146,6 @@ async def test_a_worker_that_was_called_silent_writes_nothing(store: OldStore) -
     await service.run_once()
     newer = AppInfo(app="shop", workflows=("pack", "ship"))
     await store.sign_on_app(newer)
+    service.look()
     await service.run_once()
     assert service.signed_on == 1
