@@ -15,10 +15,9 @@ class Forgotten(Service):
     """Sign on again after a restore, or a failover to a replica that lags.
 
     Such a database may be older than the start of this worker, and lack flows, queues, limits and
-    rules of its code. It is known by the last sign-on of the app, which is gone, or was earlier
-    although the clock was not set back. If a worker of another build has signed on again since, the
-    build of this one is looked for, too. A worker that was only called silent writes nothing: newer
-    code may have declared other things.
+    rules of its code. It is known by the last sign-on of the app, which is gone, or was earlier. If
+    a worker of another build has signed on again since, the build of this one is looked for, too.
+    A worker that was only called silent writes nothing: newer code may have declared other things.
     """
 
     _seconds = 30.0
@@ -64,9 +63,9 @@ class Forgotten(Service):
         before = self._seen_at
         if known is None or before is None or not self._workflows <= {*known.workflows}:
             return False
-        if known.signed_on_at < before <= self._clock.now():  # later: the clock was set back
+        if known.signed_on_at < before:
             return False
-        is_other = 0 < before != known.signed_on_at
+        is_other = 0 < before < known.signed_on_at
         if self._is_unknown and is_other and not await self._has_build():
             return False
         self._seen_at, self._is_unknown = known.signed_on_at, False
