@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -487,3 +488,18 @@ async def test_a_pause_and_a_limit_of_a_workflow_concern_pinned_runs(
     assert await ann.claims(handlers=OLD) == []
     await store.set_pause("workflow", "shop/buy", paused=False)
     assert len(await ann.claims(handlers=OLD)) == 1
+
+
+async def test_two_places_have_builds_also_after_the_clock_was_set_back(
+    store: Store, clock: Clock, tmp_path: Path
+) -> None:
+    """Fault: the app had signed on later than all builds, as if code without a build had."""
+    await clock.advance(3600)
+    for place, build in (("here", "b1"), ("here", "b1"), ("there", "b2"), ("here", "b1")):
+        folder = tmp_path / place
+        folder.mkdir(exist_ok=True)
+        context = ServiceContext(store, "w", EngineClock(), list[Notice]().extend, 60.0)
+        await app_sign_on.AppSignOn(context, App("shop", build=build), str(folder)).sign_on()
+        await clock.advance(-600)
+    [app] = await store.list_apps()
+    assert {each.signed_on_at for each in await store.list_builds()} == {app.signed_on_at}

@@ -27,7 +27,9 @@ class MemoryBuilds(Part):
         async with self._transaction() as (tables, now):
             known = tables.builds.get((app, build))
             first_known_at = now if known is None else known.first_known_at
-            tables.builds[app, build] = BuildRow(tuple(pinned), first_known_at, now)
+            of_app = tables.apps.get(app)
+            signed_on_at = now if of_app is None else max(now, of_app.signed_on_at)
+            tables.builds[app, build] = BuildRow(tuple(pinned), first_known_at, signed_on_at)
             route = tables.build_routes.setdefault(app, RouteRow(build))
             for (of, name), row in list(tables.builds.items()):
                 if (

@@ -90,12 +90,13 @@ class AppSignOn(Service):
 
     async def _is_other_build(self) -> bool:
         """Return True if the last worker of the app had a build, and this one has another one."""
-        builds = await self._store.list_builds(self._name)
-        last = max(builds, key=lambda each: each.signed_on_at or 0, default=None)
-        if self._build is None or last is None or last.build == self._build:
+        if self._build is None:
             return False
         [app] = [each for each in await self._store.list_apps() if each.app == self._name]
-        return (last.signed_on_at or 0) >= (app.signed_on_at or 0)  # a build signs on after its app
+        return any(  # a build signs on after its app
+            each.build != self._build and (each.signed_on_at or 0) >= app.signed_on_at
+            for each in await self._store.list_builds(self._name)
+        )
 
     def _clash(self, other: str) -> str:
         return (

@@ -1,8 +1,9 @@
 -- Builds of apps: which there are, and which of them new runs get.
 
--- Record that a worker of a build signs on; p_pinned are the handlers of its pinned workflows. The
--- first build of an app becomes the current one. Builds that were not seen for 30 days, and that
--- nothing needs any more, are deleted. Refuses a build's name with other characters (23514).
+-- Record that a worker of a build signs on: as late as its app did, also if the clock was set back
+-- since. p_pinned are the handlers of its pinned workflows. The first build of an app becomes the
+-- current one. Builds that were not seen for 30 days, and that nothing needs any more, are deleted.
+-- Refuses a build's name with other characters (23514).
 -- Locks: rows of builds; the app's route. Called by workers.
 create or replace function holdfast.declare_build(p_app text, p_build text, p_pinned text[])
 returns void
@@ -12,7 +13,8 @@ declare
     v_now timestamptz := holdfast.now();
 begin
     insert into holdfast.builds as b (app, build, pinned, seen_at, signed_on_at)
-    values (p_app, p_build, p_pinned, v_now, v_now)
+    values (p_app, p_build, p_pinned, v_now, greatest(v_now, (
+        select a.signed_on_at from holdfast.apps a where a.app = p_app)))
     on conflict (app, build) do update
     set pinned = excluded.pinned, signed_on_at = excluded.signed_on_at;
     insert into holdfast.build_routes (app, current, changed_at)
