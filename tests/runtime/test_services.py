@@ -709,6 +709,27 @@ class FullBatches(MemoryStore):
     expire_start_keys = sweep_queues = sweep_topics = sweep_limits
 
 
+class SlowBatches(MemoryStore):
+    """Ends a batch of more than a hundred rows, as a call that takes too long."""
+
+    async def sweep_queues(self, *, limit: int = 1000) -> int:
+        if limit > 100:
+            raise DatabaseUnavailable("it took longer than 20 s")
+        return limit
+
+    sweep_topics = sweep_queues
+
+
+@pytest.mark.parametrize("kind", [OldEvents, QueueUpkeep])
+async def test_a_batch_that_takes_too_long_is_followed_by_smaller_ones(
+    kind: type[OldEvents | QueueUpkeep],
+) -> None:
+    """Fault: it was begun again and again, and nothing was ever deleted."""
+    service = kind(lent(SlowBatches()))
+    assert [await service.attempt() for _ in range(3)] == [False, False, True]
+    assert service.next_due is not None
+
+
 class FullReturns(MemoryStore):
     """Has more messages that are beyond their visibility than one batch."""
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
+from holdfast.errors import DatabaseError
 from holdfast.worker.services.service import Service
 
 _BATCH: Final = 1_000
+_LEAST_BATCH: Final = 100
 _LARGE_BATCH: Final = 10_000  # with each, all queues or all subscriptions are looked at, too
 
 
@@ -47,7 +50,27 @@ class UnusedLimits(Service):
             self.wake()
 
 
-class QueueUpkeep(Service):
+class Deleting(Service):
+    """Delete old rows in large batches, and in smaller ones where one took longer than a call may.
+
+    So it is with messages of megabytes that were kept.
+    """
+
+    _size = _LARGE_BATCH
+
+    async def _delete(self, sweep: Callable[..., Awaitable[int]]) -> None:
+        """Delete a batch; continue soon if there may be more."""
+        try:
+            deleted = await sweep(limit=self._size)
+        except DatabaseError:
+            self._size = max(self._size // 10, _LEAST_BATCH)
+            raise
+        if deleted >= self._size:
+            self.wake()
+        self._size = min(2 * self._size, _LARGE_BATCH)
+
+
+class QueueUpkeep(Deleting):
     """Give back what is beyond its visibility, and delete what means nothing any more.
 
     Receives do the first for their own queue, at once.
@@ -60,17 +83,16 @@ class QueueUpkeep(Service):
     async def run_once(self) -> None:
         """Do some of both; continue soon if there may be more."""
         returned, _ = await self._store.return_expired(limit=_BATCH)
-        swept = await self._store.sweep_queues(limit=_LARGE_BATCH)
-        if returned >= _BATCH or swept >= _LARGE_BATCH:
+        if returned >= _BATCH:
             self.wake()
+        await self._delete(self._store.sweep_queues)
 
 
-class OldEvents(Service):
+class OldEvents(Deleting):
     """Delete ids of published events, and what subscriptions that are gone have left."""
 
     _seconds = _first_seconds = 30.0
 
     async def run_once(self) -> None:
         """Delete some rows; continue soon if there may be more."""
-        if await self._store.sweep_topics(limit=_LARGE_BATCH) >= _LARGE_BATCH:
-            self.wake()
+        await self._delete(self._store.sweep_topics)
