@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 import pytest
@@ -18,6 +17,7 @@ from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.clock import EngineClock
 from holdfast.worker.services.forgotten import Forgotten
 from holdfast.worker.services.service import ServiceContext
+from tests.runtime.desk import eventually
 
 PATIENCE = "2m"
 WARNING = "the database lacks its last sign-on"
@@ -37,7 +37,7 @@ class OldStore(MemoryStore):
 
 
 class Signing(Forgotten):
-    """Signs an app on in its store, and fails so often after that."""
+    """Signs an app on in its store; the first `failures` times it fails after that."""
 
     def __init__(self, store: Store, build: str | None = None) -> None:
         context = ServiceContext(store, "ann", EngineClock(), lambda _: None, 1.0)
@@ -86,9 +86,8 @@ async def test_what_the_code_declares_is_written_again(
         before = store.declared()
         assert all(before)
         store.set_back()
-        async with asyncio.timeout(120), Client(store=store) as client:
-            while store.declared() != before:
-                await asyncio.sleep(0.01)
+        async with Client(store=store) as client:
+            await eventually(lambda: store.declared() == before)
             assert (await client.run("shop/report", [1, 2], wait=PATIENCE)) == {"double": [2, 4]}
     finally:
         await worker.stop(0)

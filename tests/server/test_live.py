@@ -21,15 +21,15 @@ class Trusting:
 
 
 async def test_a_note_that_is_over_leaves_the_page() -> None:
-    looks = [{"all": "runs", "reads": AWAY}, {"all": "runs"}]
+    told: list[str] = []
     site = SimpleNamespace(
         streams=StreamGate(), access=Trusting(), closing=asyncio.Event(), stream_seconds=10.0
     )
 
     async def look() -> Mapping[str, str]:
-        return looks.pop(0) if len(looks) > 1 else looks[0]
+        is_told = any(AWAY in each for each in told)
+        return {"all": "runs"} if is_told else {"all": "runs", "reads": AWAY}
 
-    told: list[str] = []
     streams = Streams(cast("Site", site))
     async for each in streams.follow("/", Principal("ann", "read"), look, 0.001):
         told.append(each)

@@ -31,7 +31,7 @@ async def nothing() -> None:
     pass
 
 
-def test_a_call_that_another_thread_closes_the_portal_under_is_told(portal: Portal) -> None:
+def test_a_call_raises_if_another_thread_closes_the_portal(portal: Portal) -> None:
     with ThreadPoolExecutor() as threads:
         begun = threading.Event()
         call = threads.submit(portal.call, never(begun))
