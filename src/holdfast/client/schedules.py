@@ -302,9 +302,13 @@ class Schedules(Group):
         check_overlap_of(record.target, overlap)
         first, last = read_tick("start", start, record.when), read_tick("end", end, record.when)
         chosen = uuid4() if backfill_id is None else read_id(backfill_id)
-        backfill = partial(self._session.store.backfill_schedule, record.name, first, last)
-        asked = partial(backfill, backfill_id=chosen, overlap=overlap)
-        return known_schedule(record.name, await self._session.change(asked))
+        backfill = partial(
+            self._session.store.backfill_schedule,
+            *(record.name, first, last),
+            backfill_id=chosen,
+            overlap=overlap,
+        )
+        return known_schedule(record.name, await self._session.change(backfill))
 
     async def cancel_backfills(self, name: str) -> CancelledBackfills:
         """End all backfills of a schedule that are under way; runs that they started continue.

@@ -49,7 +49,7 @@ def storable(text: str) -> str:
 
 
 def text_of(value: object) -> str:
-    """Return what `str` makes of a value, as text that can be stored. Its `str` may raise."""
+    """Return `str(value)` as text that can be stored; if that raises, a text that says so."""
     try:
         return storable(str(value))
     except Exception as error:

@@ -308,10 +308,10 @@ def refuse_method(fn: Callable[..., object], kind: str) -> None:
 
 
 def refuse_awaitable(returned: object, of: str) -> None:
-    """Raise ConfigurationError if a function that must not be async was: nobody awaits it."""
+    """Raise ConfigurationError if what a plain function returned would have to be awaited."""
     if inspect.isawaitable(returned):
         if inspect.iscoroutine(returned):
-            returned.close()  # so that there is no warning, too
+            returned.close()  # else Python warns as well that it was never awaited
         raise ConfigurationError(f"{of}: it is async, and must be a plain function: write def")
 
 

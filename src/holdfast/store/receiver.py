@@ -27,7 +27,7 @@ _LONGEST_PAUSE_SECONDS: Final = 2.0
 _SHORTEST_PAUSE_SECONDS: Final = 0.01
 # For so long a receive may pass over what came due before the last one.
 _WATERMARK_SECONDS: Final = 1.0
-# Of so many queues a client keeps the receiver although nobody receives.
+# Receivers that a client keeps although nobody receives.
 MOST_IDLE: Final = 1_000
 
 
@@ -209,14 +209,17 @@ class Receivers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._kept: dict[str, Receiver] = {}  # the one used last is the last
+        self._kept: dict[str, Receiver] = {}  # the one that was used last is at the end
         self._closing: set[asyncio.Task[None]] = set()
 
     def of(self, queue: str) -> Receiver:
-        """Return what receives from a queue for all callers. Receive before anything else waits."""
+        """Return what receives from a queue for all callers.
+
+        Call its `receive` at once, without an `await` between: an idle one may be closed.
+        """
         receiver = self._kept.pop(queue, None) or Receiver(self._store, queue)
         self._kept[queue] = receiver
-        for _ in range(2):  # one more than comes
+        for _ in range(2):  # with one for each that comes, too many would stay too many
             if len(self._kept) > MOST_IDLE:
                 self._look_at_oldest()
         return receiver

@@ -53,7 +53,10 @@ async def _preview(link: Link) -> Answer:
 
 
 async def _sweep(link: Link) -> None:
-    """Sweep, and say what was deleted, also if it fails in the end; to people every 10 batches."""
+    """Sweep, and say what was deleted, also if it fails in the end.
+
+    Without --json, say every 10 batches how many runs were deleted until then.
+    """
     from holdfast.cli.connecting import refuse_several
 
     refuse_several(link.database, "sweep", "the workers of each shard sweep, every 5 minutes")
@@ -65,11 +68,11 @@ async def _sweep(link: Link) -> None:
             if swept.has_more and batches % 10 == 0 and not as_json:
                 click.echo(f"deleted {several(deleted, 'run')} …", err=True)
     finally:  # some runs cannot be archived, and others are deleted
-        text = f"deleted {several(deleted, 'run')}"
-        if kept:
-            text += f"; {several(kept, 'run')} kept for runs that belong to them"
-        if batches:
-            write_json({"deleted": deleted, "kept": kept}) if as_json else click.echo(text)
+        rest = f"; {several(kept, 'run')} kept for runs that belong to them" if kept else ""
+        if batches and as_json:
+            write_json({"deleted": deleted, "kept": kept})
+        elif batches:
+            click.echo(f"deleted {several(deleted, 'run')}{rest}")
 
 
 def _write_preview(shares: list[SweepShare], now: int, database: str) -> None:

@@ -81,7 +81,7 @@ class PayloadPart:
     def _hidden(self, value: D) -> D:
         """Return a value whose details are encoded, of any size: a heartbeat says them.
 
-        What cannot be encoded is left out: neither a lease nor an attempt must end by it.
+        Details that cannot be encoded are left out: a lease or an attempt must not end by them.
         """
         if value.details is None:
             return value
@@ -89,7 +89,9 @@ class PayloadPart:
         try:
             details = self.payloads.seal_details(value.details)
         except PayloadError as error:
-            logger.error("a heartbeat of run %s loses what it says: %s", value.run_id, error)
+            logger.error(
+                "the details of a heartbeat of run %s are left out: %s", value.run_id, error
+            )
         return msgspec.structs.replace(value, details=details)
 
     async def sealed_runs(self, runs: Sequence[NewRun]) -> list[NewRun]:

@@ -210,9 +210,10 @@ def _said(error: BaseException | None, read: Callable[[object], object]) -> str 
 
 
 def _class_of(error: BaseException) -> str | None:
-    """Return the class of the SQLSTATE; that of lost connections for XX if the session has ended.
+    """Return the class of the SQLSTATE: its first two characters.
 
-    So say poolers that the database is away, or a server without a place on its disk.
+    An internal error (XX) that ends the session is one of class 08, a lost connection: poolers say
+    so that the database is away, and a server that its disk is full.
     """
     code = sqlstate_of(error)
     if code is None or not code.startswith("XX"):

@@ -281,7 +281,7 @@ def read_headers(text: str | None) -> dict[str, str] | None:
 
 @contextmanager
 def translated(function: str = "") -> Generator[None]:
-    """Raise errors of the driver and of the server as errors of holdfast, in a call of this."""
+    """Raise errors of the driver and of the server as errors of holdfast, see `translate`."""
     try:
         yield
     except FOREIGN as error:

@@ -97,7 +97,7 @@ _MEANINGS: Final[dict[type[HoldfastError], str]] = {
 _READ_ONLY: Final = "25006"
 _READ_ONLY_TEXT: Final = "the database takes no writes now (`holdfast doctor` says why): "
 
-# What the driver says of a value that no parameter of this type can be.
+# What the driver says of a value that it cannot send as the type of the parameter.
 _MISFIT: Final = re.compile(r"invalid input for query argument \$(\d+): (.*)", re.DOTALL)
 
 # What the driver raises: errors of the server and its own errors.
@@ -141,7 +141,10 @@ _LIBRARIES: Final = ("asyncpg", "psycopg", "sqlalchemy", "django")
 
 
 def translate(error: Exception, function: str = "") -> HoldfastError:
-    """Return the error of holdfast for one of the driver or of the server, in a call."""
+    """Return the error of holdfast for one of the driver or of the server.
+
+    `function` is the function of SQL that was called, "" for other statements.
+    """
     if isinstance(error, asyncpg.DataError) and (misfit := _MISFIT.fullmatch(str(error))):
         return _not_taken(function, int(misfit[1]), misfit[2])
     if isinstance(error, asyncpg.PostgresError):
