@@ -188,8 +188,9 @@ class Queues(Group):
         await client.queues.send_many("parcels", [Outgoing({"id": 8}), Outgoing({"id": 9})])
         ```
         """
-        new = encode_messages(messages)
-        return await send_messages(self._session, queue, new, connection, notify)
+        return await send_messages(
+            self._session, queue, encode_messages(messages), connection, notify
+        )
 
     async def receive(
         self,
