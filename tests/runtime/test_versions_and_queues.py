@@ -34,9 +34,11 @@ async def test_a_version_that_no_workflow_can_have_is_refused(version: Any) -> N
     async with Environment(app) as env:
         for workflow, given in ((again, version), (parent, {"version": version})):
             handle = await env.client.start(cast(Any, workflow), given)
-            with pytest.raises(RunFailed, match=r"ConfigurationError: .*version must be 1 or more"):
+            with pytest.raises(
+                RunFailed, match=r"ConfigurationError: .*version: a whole number from 1 to"
+            ):
                 await env.result(handle)
-        with pytest.raises(ConfigurationError, match="version must be 1 or more"):
+        with pytest.raises(ConfigurationError, match="version: a whole number from 1 to"):
             await env.client.start("shop/pack", version=version)
 
 

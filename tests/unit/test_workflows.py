@@ -112,7 +112,7 @@ def test_outputs_are_checked_and_restored() -> None:
     [
         ({"name": 3}, "3 is not a name for a workflow"),
         ({"queue": 3}, "workflow plain: queue: 3 is not a name for a queue"),
-        ({"version": "2"}, "workflow plain: version must be 1 or more"),
+        ({"version": "2"}, "workflow plain: version: a whole number from 1 to"),
         ({"retention": "abc"}, "workflow plain: retention: not a duration: 'abc'"),
         ({"timeout": "abc"}, "workflow plain: timeout: not a duration: 'abc'"),
     ],

@@ -20,7 +20,6 @@ from holdfast.insight.retries import find_retry
 from holdfast.store.port import Store
 from holdfast.types import FlowFork, Fork, Forking, RunKind, RunRecord, Status
 from holdfast.values.ids import read_id, retry_run_id, uuid7
-from holdfast.values.names import check_version
 from holdfast.values.numbers import whole_number
 from holdfast.values.suggestions import nearest
 from holdfast.values.texts import check_text, clipped
@@ -70,7 +69,7 @@ async def prepare_fork(
         return _prepare_flow_fork(run, app, options)
     version = options.get("version")
     if version is not None:
-        check_version("a fork", version)
+        whole_number(version, "a fork", "version", 1)
     return Fork(
         run_id=run.run_id,
         new_run_id=_new_id(options),

@@ -336,8 +336,7 @@ class Schedules(Group):
             print(moment.isoformat())
         ```
         """
-        if whole_number(count, "schedules.next_ticks", "count", 0) > _MOST_TICKS:
-            raise ConfigurationError(f"next_ticks: count is {_MOST_TICKS:,} at most, not {count:,}")
+        whole_number(count, "schedules.next_ticks", "count", 0, _MOST_TICKS)
         return (await self.get(name)).next_ticks(count, after=after or datetime.now(UTC))
 
     async def ticks(

@@ -11,7 +11,8 @@ from holdfast.definitions.options import option
 from holdfast.errors import ConfigurationError
 from holdfast.types import PRIORITIES, RunKind, StartRules
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.names import check_queue_name, check_version
+from holdfast.values.names import check_queue_name
+from holdfast.values.numbers import whole_number
 
 In_contra = TypeVar("In_contra", contravariant=True)
 Out_co = TypeVar("Out_co", covariant=True)
@@ -40,7 +41,7 @@ class Startable(ABC, Generic[In_contra, Out_co]):
         """Keep what workflows and flows both take. Raises ConfigurationError for wrong options."""
         if priority not in PRIORITIES:
             raise ConfigurationError(f"{of}: priority must be 0 (first) to 4")
-        self.version, self.priority = check_version(of, version), priority
+        self.version, self.priority = whole_number(version, of, "version", 1), priority
         with option(of, "queue"):
             self.queue = check_queue_name(queue)
         with option(of, "retention"):

@@ -21,7 +21,8 @@ from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.ids import keyed_run_id, read_id, uuid7
 from holdfast.values.moments import checked_micros
-from holdfast.values.names import check_queue_name, check_reference, check_version, split_name
+from holdfast.values.names import check_queue_name, check_reference, split_name
+from holdfast.values.numbers import whole_number
 from holdfast.values.retention import declared_seconds
 from holdfast.values.texts import check_headers, check_id, check_tags, several
 
@@ -213,7 +214,7 @@ def _resolve(
     workflow: AnyStartable | str, app: Startables | None, version: int | None, kind: RunKind
 ) -> tuple[str, int, AnyStartable | None]:
     if version is not None:
-        check_version("a start", version)
+        whole_number(version, "a start", "version", 1)
     if not isinstance(workflow, str):
         if not isinstance(workflow, Startable):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigurationError(

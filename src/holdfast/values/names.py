@@ -15,7 +15,7 @@ import re
 from functools import lru_cache, partial
 from typing import Final, Literal
 
-from holdfast.errors import ConfigurationError, InvalidName
+from holdfast.errors import InvalidName
 
 COUNTED: Final = ("workflow", "state", "queue", "tag")
 """What runs are counted by; every other name is that of an attribute."""
@@ -23,13 +23,6 @@ COUNTED: Final = ("workflow", "state", "queue", "tag")
 _name = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,128}")
 _build = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._+-]{0,127}")
 _slug = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]{0,127}")  # can be a parameter, or a part of a key
-
-
-def check_version(of: str, version: object) -> int:
-    """Return a workflow's version, an integer of the database. Raises ConfigurationError."""
-    if isinstance(version, int) and not isinstance(version, bool) and 1 <= version < 2**31:
-        return version
-    raise ConfigurationError(f"{of}: version must be 1 or more, and below 2**31, not {version!r}")
 
 
 def _check_slug(kind: str, name: str) -> str:

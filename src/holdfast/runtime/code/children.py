@@ -36,10 +36,10 @@ from holdfast.values.names import (
     check_queue_name,
     check_reference,
     check_step_name,
-    check_version,
     full_name,
     split_name,
 )
+from holdfast.values.numbers import whole_number
 from holdfast.values.retention import declared_seconds
 from holdfast.values.texts import check_headers, check_id, check_reason, check_tags
 from holdfast.values.trace_ids import successor_headers
@@ -310,7 +310,7 @@ def _started(
         raise ConfigurationError(f"child {command.name}: priority must be 0 (first) to 4")
     if version is None:
         version = local.version if local else 1
-    check_version(f"child {command.name}", version)
+    whole_number(version, f"child {command.name}", "version", 1)
     parent_close = options.get("parent_close", parent_close)
     if parent_close not in _CLOSES:
         raise ConfigurationError(

@@ -17,7 +17,7 @@ from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.runtime.code.updates import Updates
 from holdfast.types import UPDATE_REPLY
 from holdfast.values.ids import continued_run_id
-from holdfast.values.names import check_version
+from holdfast.values.numbers import whole_number
 
 
 class ContinueAsNew(BaseException):
@@ -53,7 +53,7 @@ class ContinuingPart(ContextPart):
             self._run.ledger(Caught).note_call("continue_as_new", lambda: True)
         if version is None:
             version = workflow.version
-        if check_version("continue_as_new", version) == workflow.version:
+        if whole_number(version, "continue_as_new", "version", 1) == workflow.version:
             raise ContinueAsNew(workflow.encode_input(input), version)
         raise ContinueAsNew(encode(input), version)
 
