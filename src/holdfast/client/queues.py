@@ -48,8 +48,7 @@ from holdfast.values.names import check_queue_name
 class Queues(Group):
     """Message queues: create them, send messages to them, receive and acknowledge messages.
 
-    And pauses of queues: nothing is taken from a paused queue, neither messages nor the runs and
-    activities that wait in it for workers.
+    And pauses: nothing is taken from a paused queue, neither messages nor runs nor activities.
     """
 
     async def create(
@@ -188,9 +187,8 @@ class Queues(Group):
         await client.queues.send_many("parcels", [Outgoing({"id": 8}), Outgoing({"id": 9})])
         ```
         """
-        return await send_messages(
-            self._session, queue, encode_messages(messages), connection, notify
-        )
+        new = encode_messages(messages)
+        return await send_messages(self._session, queue, new, connection, notify)
 
     async def receive(
         self,
