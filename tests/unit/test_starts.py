@@ -140,7 +140,7 @@ def test_a_key_makes_the_id() -> None:
 
 def test_as_many_keys_as_inputs_are_required() -> None:
     assert [run.key for run in launch().runs([1, 2], ["a", "b"])] == ["a", "b"]
-    with pytest.raises(InvalidInput, match="of 2 inputs there are 1"):
+    with pytest.raises(InvalidInput, match="keys: 2 are needed, one for each input, not 1"):
         launch().runs([1, 2], ["a"])
 
 

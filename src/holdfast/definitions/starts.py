@@ -148,10 +148,8 @@ def _keys_of(inputs: list[object], keys: Iterable[str]) -> list[str]:
     most = len(inputs) + 1  # an iterator may have no end
     given = several("keys", islice(keys, most) if isinstance(keys, Iterator) else keys)
     if len(given) != len(inputs):
-        few = "more" if len(given) > len(inputs) else f"{len(given):,}"
-        raise InvalidInput(
-            f"keys has one for each input: of {len(inputs):,} inputs there are {few}"
-        )
+        found = "more" if len(given) > len(inputs) else f"{len(given):,}"
+        raise InvalidInput(f"keys: {len(inputs):,} are needed, one for each input, not {found}")
     return given
 
 
