@@ -73,13 +73,28 @@ async def test_a_server_that_ends_idle_sessions_fails_no_call(scene: Scene) -> N
     await store.close()
 
 
-@pytest.mark.parametrize("text", ["cannot switch to state 12", "connection is closed"])
+def ended_while_idle() -> Exception:
+    """Return what the driver raises for a call that meets such an end of its session."""
+    said = {"S": "FATAL", "V": "FATAL", "C": "57P05", "M": "idle-session timeout"}
+    error = asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+    error.__cause__ = asyncpg.PostgresError.new(said)
+    return error
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        asyncpg.InternalClientError("cannot switch to state 12"),
+        asyncpg.InternalClientError("connection is closed"),
+        ended_while_idle(),
+    ],
+)
 async def test_a_call_that_was_not_sent_is_repeated(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, text: str
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
-    """The end of the session had been read, and the connection did not know itself closed yet."""
+    """Or that met the end, which may have been read before the connection knew itself closed."""
     fetchrow = asyncpg.Connection.fetchrow
-    failures = [asyncpg.InternalClientError(text)]
+    failures = [failure]
 
     async def fail_once(self: object, *arguments: object, **options: object) -> object:
         if failures:

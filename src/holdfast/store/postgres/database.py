@@ -18,14 +18,7 @@ from holdfast.database.connection import LOST, close_connection, is_direct, open
 from holdfast.database.scripts import check_schema_name
 from holdfast.database.urls import Target, read_url, redact
 from holdfast.store.port.shards import known_shards
-from holdfast.store.postgres.errors import (
-    FOREIGN,
-    NOT_SENT,
-    is_sound,
-    translate,
-    was_not_sent,
-    was_undone,
-)
+from holdfast.store.postgres.errors import FOREIGN, is_sound, translate, was_not_sent, was_undone
 from holdfast.store.postgres.packing import LEAST, Packing, call_text, pack
 from holdfast.store.shared_calls import FIRST_PAUSE, MAX_TRIES, lock_millis
 from holdfast.types import Notice
@@ -181,11 +174,10 @@ class Database:
         while True:
             try:
                 return await self._open_pool().call(call)
-            except NOT_SENT as error:
-                if not (sent and was_not_sent(error)):
-                    raise
-                sent = False  # over another connection, at once
-            except asyncpg.PostgresError as error:
+            except FOREIGN as error:
+                if sent and was_not_sent(error):
+                    sent = False  # over another connection, at once
+                    continue
                 undone += 1
                 if undone >= self._tries or not was_undone(error):
                     raise

@@ -122,7 +122,8 @@ _BROKEN: Final = (
 )
 
 # The driver raises these if the end of the session had arrived before the call was sent.
-NOT_SENT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+_NOT_SENT: Final = (asyncpg.InterfaceError, asyncpg.InternalClientError)
+_IDLE_SESSION: Final = "57P05"  # the cause of what the driver raises
 _LOST_TEXT: Final = "cannot switch to state"  # in which numbers of the driver follow
 _CLOSED_TEXT: Final = "connection is closed"
 _NOT_SENT_TEXTS: Final = (_LOST_TEXT, _CLOSED_TEXT, f"the underlying {_CLOSED_TEXT}")
@@ -218,17 +219,21 @@ def _from_driver(error: Exception) -> HoldfastError:
 
 
 def was_not_sent(error: BaseException) -> bool:
-    """Return True if nothing of a call has reached the server: then it may be repeated."""
-    return isinstance(error, NOT_SENT) and str(error).startswith(_NOT_SENT_TEXTS)
+    """Return True if a call came after the end of its session: then it may be repeated."""
+    if _IDLE_SESSION in (sqlstate_of(error), sqlstate_of(error.__cause__)):
+        return True  # the server waited for a call when it ended the session
+    return isinstance(error, _NOT_SENT) and str(error).startswith(_NOT_SENT_TEXTS)
 
 
-def was_undone(error: asyncpg.PostgresError) -> bool:
+def was_undone(error: Exception) -> bool:
     """Return True if the server has ended a call because of another one: it may succeed at once.
 
     Not for a lock that was waited for too long: who sets a limit has something else to do. Nor for
     a statement that takes too long.
     """
-    return error_class(error) is TransientDatabaseError and error.sqlstate != "57014"
+    if not isinstance(error, asyncpg.PostgresError) or error.sqlstate == "57014":
+        return False
+    return error_class(error) is TransientDatabaseError
 
 
 def is_sound(error: BaseException) -> bool:
