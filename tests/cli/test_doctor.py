@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 from uuid import uuid4
@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.cli import exits
 from holdfast.database.embedded import EmbeddedServer
-from holdfast.insight import doctor
+from holdfast.insight import doctor, examining, transactions
 from tests.cli.conftest import CommandLine
 from tests.cli.hand import Hand, activity
 from tests.cli.processes import SAMPLE, running
@@ -306,7 +306,7 @@ def test_a_transaction_that_is_idle_and_keeps_locks_is_named(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a session was named after five minutes, and only if it had a snapshot."""
-    monkeypatch.setattr(doctor, "_IDLE_TRANSACTION_SECONDS", 0.1)
+    monkeypatch.setattr(transactions, "_IDLE_SECONDS", 0.1)
     with psycopg.connect(cli.url, application_name="shop") as connection:
         connection.execute("select from holdfast.schema_migrations")
         time.sleep(0.2)
@@ -325,11 +325,54 @@ def test_a_transaction_that_is_idle_and_has_a_table_is_named(
     cli: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It has no id until it writes."""
-    monkeypatch.setattr(doctor, "_IDLE_TRANSACTION_SECONDS", 0.1)
+    monkeypatch.setattr(transactions, "_IDLE_SECONDS", 0.1)
     with psycopg.connect(cli.url) as connection:
         connection.execute("lock table holdfast.stats in share mode")
         time.sleep(0.2)
         assert levels(cli)["transactions"] == "warn"
+
+
+def test_a_statement_that_locks_a_table_is_named(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: only idle sessions were, while other checks said that a lock was in the way."""
+    monkeypatch.setattr(transactions, "_TABLE_SECONDS", 0.0)
+    with locking_stats(cli, b"in share mode; select pg_sleep(600)", granted=True) as process:
+        shown = str(cli.json("doctor"))
+    assert f"process {process} (shop) has had holdfast.stats locked for " in shown
+    assert f"select pg_terminate_backend({process})" in shown
+
+
+def test_a_statement_that_waits_to_lock_a_table_is_named(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes behind it waits, too, although the one before only reads."""
+    monkeypatch.setattr(transactions, "_TABLE_SECONDS", 0.0)
+    monkeypatch.setattr(examining, "_LOCK_MILLIS", 50)
+    with psycopg.connect(cli.url) as reader:
+        reader.execute("select from holdfast.stats")
+        holder = reader.info.backend_pid
+        with locking_stats(cli, b"", granted=False) as process:
+            shown = str(cli.json("doctor", code=exits.FAILED))
+    assert f"process {process} (shop) has waited for " in shown
+    assert f" to lock holdfast.stats, which process {holder} uses: others wait behind it" in shown
+    assert f"select pg_terminate_backend({holder})" in shown
+
+
+@contextmanager
+def locking_stats(cli: CommandLine, how: bytes, *, granted: bool) -> Iterator[int]:
+    """Lock a table in a session whose statement lasts, or waits for it; yield its process."""
+    with closing(psycopg.connect(cli.url, application_name="shop")) as connection:
+        process = connection.info.backend_pid
+        connection.pgconn.send_query(b"begin; lock table holdfast.stats " + how)
+        asked = "select from pg_locks where pid = %s and relation is not null and granted = %s"
+        with psycopg.connect(cli.url, autocommit=True) as other:
+            while other.execute(asked, (process, granted)).fetchone() is None:
+                time.sleep(0.01)
+        try:
+            yield process
+        finally:
+            connection.cancel()
 
 
 def test_a_replication_slot_that_nobody_reads_from_is_named(

@@ -70,6 +70,7 @@ UNTYPED = (
     "holdfast.insight.doctor",
     "holdfast.insight.examining",
     "holdfast.insight.server",
+    "holdfast.insight.transactions",
     "holdfast.store.",
     "holdfast.tracing",
 )

@@ -22,32 +22,10 @@ from holdfast.values.waits import set_within
 _LAG_WARN_SECONDS = 30.0
 _NAMED = 3  # workers
 _MOST_NAMED = 10  # tables, sequences and functions
-_LONG_TRANSACTION_SECONDS = 300
-_IDLE_TRANSACTION_SECONDS = 10  # a worker warns of its own then
 _DEAD_ROWS = 50_000
 _UNUSED_SLOT_BYTES = 1 << 30
 _NOTIFICATION_SECONDS = 3.0
 
-_OLDEST_TRANSACTION = """
-select extract(epoch from now() - xact_start)::float8 as seconds, pid, application_name
-from pg_stat_activity
-where backend_xmin is not null and pid <> pg_backend_pid() and datname = current_database()
-order by xact_start
-limit 1
-"""
-# One that has an id has written, or locked rows; another one may have locked tables.
-_IDLE_TRANSACTION = """
-select extract(epoch from now() - state_change)::float8 as seconds, pid, application_name
-from pg_stat_activity a
-where state like 'idle in transaction%' and datname = current_database()
-    and (backend_xid is not null or exists (
-        select from pg_locks l
-        where l.pid = a.pid and l.granted and l.locktype = 'relation'
-            and l.mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock',
-                'AccessExclusiveLock')))
-order by state_change
-limit 1
-"""
 _GONE = """
 select signature from "{schema}".schema_functions
 where to_regprocedure(signature) is null order by signature
@@ -69,14 +47,6 @@ cross join lateral (select pg_wal_lsn_diff(
 where not active and (kept >= $1 or xmin is not null)
 order by kept desc nulls last
 limit 1
-"""
-_UNSEEN_SESSIONS = """
-select exists (select from pg_stat_activity
-    where datname = current_database() and query = '<insufficient privilege>')
-"""
-_PREPARED_TRANSACTION = """
-select extract(epoch from now() - prepared)::float8 as seconds, gid
-from pg_prepared_xacts where database = current_database() order by prepared limit 1
 """
 _DEAD_TASKS = """
 select coalesce(n_dead_tup, 0) from pg_stat_user_tables where schemaname = $1 and relname = 'tasks'
@@ -257,37 +227,6 @@ async def check_stuck(connection: Connection, schema: str) -> Finding:
         ", ".join(parts),
         "then correct the code or roll it back",
         Action("why", rows[0]["run_id"]),
-    )
-
-
-async def check_transactions(connection: Connection) -> Finding:
-    """Look for one that keeps locks and does nothing, or is so old that it holds back vacuum."""
-    row = await connection.fetchrow(_PREPARED_TRANSACTION)
-    if row is not None and row["seconds"] >= _IDLE_TRANSACTION_SECONDS:
-        gid = row["gid"].replace("'", "''")
-        return Finding(
-            "transactions",
-            "warn",
-            f"the prepared transaction {row['gid']!r} has been open for "
-            f"{length(int(row['seconds'] * 1e6))}, and keeps its locks",
-            f"end it: commit prepared '{gid}', or rollback prepared '{gid}'",
-        )
-    row = await connection.fetchrow(_IDLE_TRANSACTION)
-    what = "idle for {}, and keeps its locks: its program has perhaps stopped"
-    if row is None or (row["seconds"] or 0) < _IDLE_TRANSACTION_SECONDS:
-        row = await connection.fetchrow(_OLDEST_TRANSACTION)
-        what = "open for {} and holds back vacuum, which slows claiming"
-        if row is None or (row["seconds"] or 0) < _LONG_TRANSACTION_SECONDS:
-            unseen = await connection.fetchval(_UNSEEN_SESSIONS)
-            of = "of those that this role may see (see pg_read_all_stats), " if unseen else ""
-            what = "none holds locks while it is idle, or holds back vacuum"
-            return Finding("transactions", "ok", of + what)
-    return Finding(
-        "transactions",
-        "warn",
-        f"one of process {row['pid']} ({row['application_name'] or 'unnamed'}) has been "
-        f"{what.format(length(int(row['seconds'] * 1e6)))}",
-        f"end it: select pg_terminate_backend({row['pid']})",
     )
 
 

@@ -21,7 +21,6 @@ from holdfast.insight.doctor import (
     check_schema,
     check_slots,
     check_stuck,
-    check_transactions,
     check_unserved,
     check_workers,
 )
@@ -39,6 +38,7 @@ from holdfast.insight.server import (
 )
 from holdfast.insight.stats import check_failures
 from holdfast.insight.topics import check_deliveries
+from holdfast.insight.transactions import check_transactions
 from holdfast.store.port import Store
 from holdfast.store.postgres.errors import FOREIGN, translate
 from holdfast.store.shared_calls import BriefLocks
@@ -58,10 +58,10 @@ _OF_SERVER: Final[dict[str, _Check]] = {
     "settings": check_settings,
     "connections": check_connections,
     "clock": check_clock,
-    "transactions": check_transactions,
     "slots": check_slots,
 }
 _OF_SCHEMA: Final[dict[str, _Check]] = {
+    "transactions": check_transactions,
     "schema": check_schema,
     "rights": check_rights,
     "stuck": check_stuck,
