@@ -15,10 +15,13 @@ import pydantic
 import pytest
 
 from holdfast import App, Client, Context, Retry, current_activity
-from holdfast.errors import UnknownWorkflow
+from holdfast.errors import RunFailed, UnknownWorkflow
+from holdfast.events import STEP_COMPLETED
 from holdfast.insight.check import Check, CheckReport, Part, merged
+from holdfast.insight.replayable import info_of
 from holdfast.payloads import AesGcm
 from holdfast.retention.reading import write_run
+from holdfast.runtime.turn.rehearsal import rehearse
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import Environment
 from holdfast.worker import WorkerOptions
@@ -133,6 +136,41 @@ async def test_a_fork_is_checked_with_the_clock_of_its_origin() -> None:
     assert again.run_id != handle.run_id
     report = await checked(shop(), env.store)
     assert (report.checked, report.findings) == (3, [])
+
+
+@pytest.mark.parametrize("failed_steps", [True, False])
+async def test_an_ended_retry_need_not_make_the_kept_calls(failed_steps: bool) -> None:
+    """With `failed_steps`, what failed succeeds, and the code does not come to the kept call."""
+    app, answers = App("shop"), [ConnectionError("no"), None]
+
+    @app.step(retry=Retry.NEVER)
+    async def ask() -> None:
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    @app.step
+    async def pay() -> None: ...
+
+    @app.workflow
+    async def order(ctx: Context) -> None:
+        [answer] = await asyncio.gather(ask(), return_exceptions=True)
+        if answer is not None:
+            await pay()
+        raise ValueError("closed")
+
+    async with Environment(app, replay=False) as env:
+        handle = await env.client.start(order)
+        with pytest.raises(RunFailed, match="closed"):
+            await env.result(handle)
+        retry = await env.client.runs.retry(handle.run_id, failed_steps=failed_steps)
+        with pytest.raises(RunFailed, match="closed"):
+            await env.result(retry)
+        for run_id in (handle.run_id, retry.run_id):
+            record = (await env.client.runs.get(run_id)).record
+            log = [each.event for each in await env.client.runs.log(run_id)]
+            assert (STEP_COMPLETED, "pay") in [(each.type, each.key) for each in log]
+            assert rehearse(order, info_of(record, log), log) is None
+    assert len(answers) == (0 if failed_steps else 1)
 
 
 async def test_runs_of_other_apps_are_left_alone_and_removed_workflows_are_named() -> None:

@@ -216,12 +216,13 @@ def replay_to_end(
     workflow: Workflow[Any, object],
     info: RunInfo,
     log: Sequence[Event],
-    unused: Collection[str] = (),
+    unused: Collection[str] | None = None,
     end: str | None = None,
 ) -> None:
     """Replay the log of code that has ended, and compare.
 
     `unused` are recorded calls that the code has not made: the replay need not make them either.
+    Without it, they are the copied calls of a fork that its code may leave out.
     Raises DeterminismError if the replay does not end, or not by this type of event, or does not
     make the same calls.
     """
@@ -251,9 +252,10 @@ def replay_to_end(
         again.close()
 
 
-def _missing(again: Instance, log: Sequence[Event], unused: Collection[str]) -> list[str]:
+def _missing(again: Instance, log: Sequence[Event], unused: Collection[str] | None) -> list[str]:
     """Return the keys of recorded calls that the code has not made, in the order of the log."""
-    left = {key for key in again.history.unused() if key not in unused}
+    allowed = again.history.copied if unused is None else unused
+    left = {key for key in again.history.unused() if key not in allowed}
     ordered = dict.fromkeys(event.key for event in log if event.key in left)
     return [*filter(None, ordered), *sorted(left - ordered.keys())]
 
