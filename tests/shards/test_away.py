@@ -196,6 +196,9 @@ async def test_signals_for_it_wait_and_keep_their_order(client: Client, urls: li
         for handle in (there, here):
             sender = await client.start(tell, str(handle.run_id), run_id=id_of(0))
             await sender.result(timeout=30)
+            told = (await client.why(sender.run_id)).details  # fault: it failed, and so did pages
+            lost = [each for each in told if "may be in shard 1, which is away" in each]
+            assert len(lost) == (20 if handle is there else 0)
         assert await here.result(timeout=30) == list(range(20))
     async with asyncio.timeout(60):
         assert await there.result() == list(range(20))

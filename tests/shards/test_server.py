@@ -58,6 +58,16 @@ async def test_a_bulk_change_says_which_shard_it_lacks(
         assert "2 have changed; the same call again" in problem["detail"]
 
 
+async def test_a_search_for_a_run_says_that_its_shard_is_away(
+    http: httpx.AsyncClient, urls: list[str]
+) -> None:
+    """Fault: the page said that no run had this key."""
+    assert (await http.get(f"/login?key={KEY}")).status_code == 303
+    async with away(urls[1]):
+        answer = await http.get("/runs?q=gather_signals/no-such-key")
+        assert (answer.status_code, "shard 1 is away" in answer.text) == (503, True)
+
+
 async def bulk(http: httpx.AsyncClient, *, dry_run: bool) -> tuple[str, dict[str, Any]]:
     """Cancel all runs, and return the last event of the answer."""
     body: dict[str, Any] = {"do": "cancel", "where": {}, "dry_run": dry_run}

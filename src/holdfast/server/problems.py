@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from holdfast import errors
 from holdfast.errors import HoldfastError
-from holdfast.store.port.shards import MayBeAway
+from holdfast.store.port.shards import MayBeAway, ShardAway
 
 logger = logging.getLogger("holdfast.server")
 
@@ -136,7 +136,10 @@ def problem_of(error: Exception) -> Problem:
         lost = (
             ", but it may have carried out the call" if getattr(error, "unanswered", False) else ""
         )
-        detail = f"{kind.title}: try again{lost}; the server's log has the reason"
+        what = kind.title
+        if isinstance(error, ShardAway):
+            what = f"shard {', '.join(map(str, sorted(error.shards)))} is away"
+        detail = f"{what}: try again{lost}; the server's log has the reason"
     members = {name: value for name, value in members.items() if value is not None}
     headers: dict[str, str] = {}
     if isinstance(error, errors.StartThrottled):

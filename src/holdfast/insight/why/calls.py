@@ -41,7 +41,7 @@ def call_reasons(run: RunRecord, spans: Sequence[Span], around: Surroundings) ->
     reasons = [
         reason for span in spans if span.outcome == "open" for reason in _reasons(run, span, around)
     ]
-    reasons += [_asked(key, entity) for key, entity in around.asked.items()]
+    reasons += [_asked(key, entity, around) for key, entity in around.asked.items()]
     reasons = [*_deadlock(around.deadlock), *reasons]
     rest = len(reasons) - _SHOWN
     return [*reasons[:_SHOWN], Reason(f"… and {rest:,} more")] if rest > 0 else reasons
@@ -122,9 +122,9 @@ def _offered(found: OpenActivity, around: Surroundings) -> str:
     return f"; that queue's workers have {', '.join(activities)}" if activities else ""
 
 
-def _asked(key: str, entity: RunRecord | None) -> Reason:
+def _asked(key: str, entity: RunRecord | None, around: Surroundings) -> Reason:
     if entity is None:
-        return Reason(f"call {key}: the run of its entity is not found")
+        return Reason(f"call {key}: the run of its entity {around.lost or 'is not found'}")
     state = entity.state.replace("_", " ")
     return Reason(
         f"call {key}: run {entity.run_id} of {_named(entity)} is {state}",

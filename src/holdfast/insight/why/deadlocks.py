@@ -14,16 +14,27 @@ from holdfast.errors import DatabaseUnavailable
 from holdfast.insight.spans import Span
 from holdfast.insight.timeline import read_run_spans
 from holdfast.store.port import Store
+from holdfast.store.port.reads import note_away, noting_reads
+from holdfast.store.port.shards import ask_most
 from holdfast.types import ANY_END, UPDATE_REPLY, RunRecord
 
 _MOST_RUNS: Final = 100  # that are looked at
 _ENDING: Final = ("activity", "approval", "child", "webhook")
 
 
-async def newest_of(store: Store, run_ids: Sequence[UUID]) -> Mapping[UUID, RunRecord]:
-    """Return the newest run of each chain, by the id that was asked for, if there is one."""
-    newest = await store.newest_runs(run_ids)
-    runs = await store.get_runs(list(set(newest.values())))
+async def newest_of(
+    store: Store, run_ids: Sequence[UUID], away: set[int] | None = None
+) -> Mapping[UUID, RunRecord]:
+    """Return the newest run of each chain, by the id that was asked for, if there is one.
+
+    To `away` it adds the shards that do not answer, and may have the others.
+    """
+    with noting_reads() as notes:
+        newest = await ask_most(store.newest_runs, run_ids)
+        runs = await ask_most(store.get_runs, list(set(newest.values())))
+    note_away(notes.away)
+    if away is not None:
+        away |= notes.away
     return {first: runs[last] for first, last in newest.items() if last in runs}
 
 

@@ -109,7 +109,8 @@ def _undelivered(spans: Sequence[Span], around: Surroundings) -> Iterator[str]:
         target = around.targets.get(UUID(span.target_run_id))
         what = f"{span.label} to run {span.target_run_id}"
         if target is None:
-            yield f"{what}: there is no such run, or retention has removed it since"
+            missing = "there is no such run, or retention has removed it since"
+            yield f"{what}: {f'it {around.lost}' if around.lost else missing}"
         elif target.completed_at is not None and target.completed_at < span.began_at:
             yield f"{what}: it was not delivered, because that run had ended"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -69,6 +69,7 @@ class Surroundings:
     `failing_puts` say where a payload of it cannot be stored now. `asked` has the calls of entities
     that are not answered, by label: with the newest run of each entity, None if it is not found.
     `deadlock` has the runs that wait for each other, this one first, if it is one of them.
+    `away` are the shards that did not answer: runs in them are not among the targets and the asked.
     """
 
     now: int
@@ -89,6 +90,13 @@ class Surroundings:
     failing_puts: Sequence[FailingPut] = ()
     asked: Mapping[str, RunRecord | None] = field(default_factory=dict[str, RunRecord | None])
     deadlock: Sequence[RunRecord] = ()
+    away: Collection[int] = ()
+
+    @property
+    def lost(self) -> str:
+        """Where a run may be that is not found; empty if all shards have answered."""
+        which = ", ".join(map(str, sorted(self.away)))
+        return f"may be in shard {which}, which is away" if which else ""
 
     def pause_of(self, scope: Scope, name: str) -> Pause | None:
         """Return the pause of a queue or a workflow."""
@@ -101,7 +109,7 @@ async def look_around(
     store: Store, run: RunRecord, spans: Sequence[Span], log: Sequence[Event]
 ) -> Surroundings:
     """Read what may keep a run from continuing; for a run that has ended, its retry."""
-    now = await store.now()
+    now, away = await store.now(), set[int]()
     if run.status != "running":
         retried_as = await find_retry(store, run.run_id)
         return Surroundings(
@@ -109,8 +117,9 @@ async def look_around(
             retried_as=retried_as,
             plans=None if retried_as is not None else await _plans(store, run),
             misfit_at=_misfit_at(log),
-            targets=await _targets(store, spans),
+            targets=await _targets(store, spans, away),
             element=await _failed_element(store, run, log),
+            away=away,
         )
     waited_for = {span.kind for span in spans if span.outcome == "open"}
     return Surroundings(
@@ -123,13 +132,14 @@ async def look_around(
         approvals=await _approvals(store, run) if "approval" in waited_for else (),
         pauses=await store.list_pauses(),
         origin=await _origin(store, run, spans) if run.state == "stuck" else None,
-        targets=await _targets(store, spans),
+        targets=await _targets(store, spans, away),
         flow=await _flow(store, run) if run.kind == "flow" else None,
         start_wait=await store.start_wait(run.run_id) if waits_for_rule(run) else None,
         limits=await store.explain_limits(run.run_id),
         failing_puts=await store.failing_puts(run.run_id),
-        asked=await _asked(store, run, spans),
+        asked=await _asked(store, run, spans, away),
         deadlock=await find_deadlock(store, run, spans),
+        away=away,
     )
 
 
@@ -162,13 +172,13 @@ async def _flow(store: Store, run: RunRecord) -> FlowSurroundings:
 
 
 async def _asked(
-    store: Store, run: RunRecord, spans: Sequence[Span]
+    store: Store, run: RunRecord, spans: Sequence[Span], away: set[int]
 ) -> Mapping[str, RunRecord | None]:
     """Return the entities that a run waits for, by the labels of its calls."""
     if run.wait is None or UPDATE_REPLY not in run.wait.awaiting:
         return {}
     calls = [span for span in spans if span.kind == "entity" and span.outcome == "open"]
-    runs = await newest_of(store, [UUID(span.target_run_id) for span in calls[:MOST_CALLS]])
+    runs = await newest_of(store, [UUID(each.target_run_id) for each in calls[:MOST_CALLS]], away)
     return {span.label: runs.get(UUID(span.target_run_id)) for span in calls}
 
 
@@ -193,9 +203,9 @@ async def _open_children(store: Store, spans: Sequence[Span]) -> Mapping[UUID, R
     return await newest_of(store, started[:MOST_CALLS])
 
 
-async def _targets(store: Store, spans: Sequence[Span]) -> Mapping[UUID, RunRecord]:
+async def _targets(store: Store, spans: Sequence[Span], away: set[int]) -> Mapping[UUID, RunRecord]:
     sent = {UUID(span.target_run_id) for span in sent_signals(spans)}
-    return await newest_of(store, list(sent)) if sent else {}
+    return await newest_of(store, list(sent), away) if sent else {}
 
 
 def sent_signals(spans: Sequence[Span]) -> list[Span]:

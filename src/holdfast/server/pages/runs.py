@@ -13,7 +13,13 @@ import msgspec
 
 from holdfast.client.filters import STATES, RunFilters
 from holdfast.client.run import RunPage
-from holdfast.errors import AmbiguousWorkflow, ConfigurationError, InvalidInput, UnknownWorkflow
+from holdfast.errors import (
+    AmbiguousWorkflow,
+    ConfigurationError,
+    DatabaseError,
+    InvalidInput,
+    UnknownWorkflow,
+)
 from holdfast.insight.spans import error_chain, error_text, read_json
 from holdfast.insight.wording import ago, failed_times, queued_and_worked, shorten
 from holdfast.server.pages.counts import count_states
@@ -351,9 +357,10 @@ async def _by_name_and_key(view: View, text: str) -> UUID | None:
     for pair in ((name, key), (first, rest)) if slash else ():
         try:
             return (await view.reader.runs.get(pair)).run_id
-        except Exception as error:
-            if isinstance(error, Problem):
-                raise
+        except (Problem, DatabaseError):
+            raise
+        except Exception:
+            continue
     return None
 
 
