@@ -463,6 +463,12 @@ async def test_who_has_no_key_is_told_so_and_sees_the_rest() -> None:
                 page = await asker.ask("GET", f"/runs/{handle.run_id}?tab={tab}")
                 assert page.startswith("200 "), (tab, page)
                 assert "encrypted with key k9" in page or tab != "lines"
+        asker.principal = Principal("all", "admin")
+        for query, stays in (("", "stays as it is"), ("?input_of=RUN", "is that of the run")):
+            path = f"/runs/{handle.run_id}/fork{query}".replace("RUN", str(handle.run_id))
+            page = await asker.ask("GET", path)  # fault: a fork got the text as its input
+            assert "encrypted with key k9" not in page
+            assert f"it cannot be read here: left empty, it {stays}" in page
     await worker.stop(grace=0)
 
 

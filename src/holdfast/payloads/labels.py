@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from holdfast.codec import is_sealed, seal_label
 from holdfast.payloads.compression import Zlib
 from holdfast.payloads.encoding import Payloads
 from holdfast.payloads.large import LargePayloads, large_payloads_of
+
+_label: Final = re.compile(
+    r'"\((encrypted with key|encoded with|in an object store|[0-9.]+ \w+ in) ?.*\)"', re.DOTALL
+)
+
+
+def is_unread(text: str) -> bool:
+    """Return True for what stands in the place of a value that could not be opened.
+
+    >>> is_unread('"(encrypted with key k1)"'), is_unread('"(a remark)"')
+    (True, False)
+    """
+    return is_sealed(text) or _label.fullmatch(text) is not None
 
 
 class _Readable(Payloads):

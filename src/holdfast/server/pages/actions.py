@@ -9,6 +9,7 @@ from holdfast.client.forking import ForkOptions
 from holdfast.errors import RunEnded
 from holdfast.insight.approvals import OpenApproval
 from holdfast.insight.spans import read_json
+from holdfast.payloads.labels import is_unread
 from holdfast.server.access import Level
 from holdfast.server.pages.forms import check_filled, decode, read_value
 from holdfast.server.pages.rendering import MOST_SHOWN
@@ -152,19 +153,29 @@ async def fork_page(view: View) -> Page:
             "keys": list(dict.fromkeys(keys))[:_STEPS],
             "step": view.param("step"),
             "index": view.param("index"),
-            "input": await _offered_input(view, log.run),
-            "most_shown": MOST_SHOWN,
+            **await _offered_input(view, log.run),
             "new_run_id": uuid7(),
             "most": len(log.events),
         },
     )
 
 
-async def _offered_input(view: View, run: RunRecord) -> str | None:
-    """Return the input that the form begins with: of the run, or of a fork of it that is stuck."""
+async def _offered_input(view: View, run: RunRecord) -> dict[str, str]:
+    """Return the input that the form begins with, of the run or of a fork of it that is stuck.
+
+    A mark must not become an input: then the form has none, and says why, and what it is then.
+    """
+    stays = "it stays as it is"
     if other := view.param("input_of"):
-        run = (await view.reader.runs.get(parse_uuid(other))).record
-    return run.input if view.principal.payloads else None  # a mark must not become an input
+        run, stays = (await view.reader.runs.get(parse_uuid(other))).record, "it is that of the run"
+    text, why = run.input or "", ""
+    if not view.principal.payloads:
+        why = "hidden from you"
+    elif is_unread(text):
+        why = "it cannot be read here"
+    elif len(text) > MOST_SHOWN:
+        why = "too large to be shown"
+    return {"input": "" if why else text, "no_input": why and f"{why}: left empty, {stays}"}
 
 
 async def fork(view: View) -> Redirect:
