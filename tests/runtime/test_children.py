@@ -333,7 +333,7 @@ def test_a_workflow_is_not_called_outside_of_one() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"priority": 9}, "priority must be 0"),
+        ({"priority": 9}, "priority: a whole number from 0 to 4"),
         ({"parent_close": "kill"}, "parent_close is terminate, cancel, abandon, not 'kill'"),
         ({"quue": "air", "delay": 1}, "a child: unexpected option quue: did you mean queue?"),
     ],

@@ -26,6 +26,7 @@ from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import Moment, checked_micros, to_datetime
 from holdfast.values.names import check_queue_name, check_schedule_name, full_name
+from holdfast.values.numbers import whole_number
 from holdfast.values.texts import check_headers, check_tags, check_text
 
 Defined = TypeVar("Defined", bound=Startable[Any, Any])
@@ -239,15 +240,13 @@ def run_target(definition: Startable[Any, Any], input: str, options: StartedOpti
     retention, queue = options.get("retention"), options.get("queue")
     if priority is None:
         priority = definition.priority
-    if priority not in PRIORITIES:
-        raise ConfigurationError(f"priority: it is 0 (most urgent) to 4, not {priority!r}")
     return RunTarget(
         kind=definition.kind,
         name=definition.full_name,
         version=definition.version,
         input=input,
         queue=definition.queue if queue is None else check_queue_name(queue),
-        priority=priority,
+        priority=whole_number(priority, "a run", "priority", 0, PRIORITIES[-1]),
         timeout_seconds=definition.timeout_seconds if timeout is None else seconds(timeout),
         retention_seconds=definition.retention_seconds if retention is None else seconds(retention),
         tags=check_tags(options.get("tags", ())),

@@ -9,6 +9,7 @@ from holdfast.codec import encode
 from holdfast.errors import ConfigurationError
 from holdfast.types import PRIORITIES, NewSchedule, Overlap, SendTarget, Target, TickPolicy
 from holdfast.values.names import check_queue_name
+from holdfast.values.numbers import whole_number
 from holdfast.values.patterns import check_topic
 from holdfast.values.texts import check_headers, check_id, clipped
 
@@ -33,8 +34,8 @@ def send_target(
             )
         return SendTarget(kind="topic", name=check_topic(topic), input=encode(input))
     group, priority = options.get("group"), options.get("priority")
-    if priority is not None and priority not in PRIORITIES:
-        raise ConfigurationError(f"priority: it is 0 (most urgent) to 4, not {priority!r}")
+    if priority is not None:
+        whole_number(priority, "a message", "priority", 0, PRIORITIES[-1])
     return SendTarget(
         kind="queue",
         name=check_queue_name(message_queue or ""),

@@ -8,7 +8,6 @@ from typing import ClassVar, Generic, Never, TypeAlias, TypeVar
 import msgspec
 
 from holdfast.definitions.options import option
-from holdfast.errors import ConfigurationError
 from holdfast.types import PRIORITIES, RunKind, StartRules
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name
@@ -39,9 +38,8 @@ class Startable(ABC, Generic[In_contra, Out_co]):
         self, of: str, version: int, priority: int, queue: str, retention: Duration | None
     ) -> None:
         """Keep what workflows and flows both take. Raises ConfigurationError for wrong options."""
-        if priority not in PRIORITIES:
-            raise ConfigurationError(f"{of}: priority must be 0 (first) to 4")
-        self.version, self.priority = whole_number(version, of, "version", 1), priority
+        self.version = whole_number(version, of, "version", 1)
+        self.priority = whole_number(priority, of, "priority", 0, PRIORITIES[-1])
         with option(of, "queue"):
             self.queue = check_queue_name(queue)
         with option(of, "retention"):

@@ -238,6 +238,6 @@ def _rules(known: AnyStartable | None, options: RunOptions) -> str | None:
 
 def _priority(wish: int | None, default: int | None) -> int | None:
     priority = default if wish is None else wish
-    if priority is not None and (priority not in PRIORITIES or isinstance(priority, bool)):
-        raise ConfigurationError(f"a priority is 0 (most urgent) to 4, not {priority!r}")
-    return priority
+    if priority is None:
+        return None
+    return whole_number(priority, "a start", "priority", 0, PRIORITIES[-1])

@@ -139,7 +139,7 @@ def test_the_next_ticks_can_be_asked_for() -> None:
         ("@daily", {"max_missed": True}, "max_missed: a whole number"),
         ("@daily", {"catch_up": "soon"}, "catch_up: not a duration: 'soon'"),
         ("@daily", {"jitter": -1}, "jitter: not a duration"),
-        ("@daily", {"priority": 9}, "priority: it is 0 "),
+        ("@daily", {"priority": 9}, "priority: a whole number from 0"),
         ("@daily", {"queue": "a b"}, "'a b' is not a name for a queue"),
         ("@daily", {"tags": "one"}, "tags are several texts"),
     ],
@@ -185,7 +185,7 @@ def test_a_schedule_may_publish_or_send() -> None:
         ({"topic": "a", "jitter": "1m"}, "jitter: an event is published at its tick"),
         ({"topic": "a", "group": "x"}, "group: an option of messages"),
         ({"message_queue": "a b"}, "'a b' is not a name for a queue"),
-        ({"message_queue": "a", "priority": 9}, "priority: it is 0"),
+        ({"message_queue": "a", "priority": 9}, "priority: a whole number from 0"),
     ],
 )
 def test_a_sender_that_cannot_work_is_refused_with_its_name(

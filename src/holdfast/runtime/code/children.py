@@ -231,9 +231,11 @@ def _start(
     loop, commands = run.loop, run.ledger(Commands)
     check_options(options, ChildOptions.__annotations__, "a child")
     own_key, leaf = options.get("key"), options.get("id")
+    name, version = _full_name(run, workflow), options.get("version")
+    if version is not None:
+        whole_number(version, f"child {name}", "version", 1)
     known = _find_definition(run, workflow)
-    local = _of_version(known, options.get("version"))
-    name = _full_name(run, workflow)
+    local = _of_version(known, version)
     text = local.encode_input(input) if local else encode(input)
     decode = _decoder(local, type)
     key = loop.scope().key(split_name(name)[1] if leaf is None else check_step_name(leaf))
@@ -306,11 +308,10 @@ def _started(
         queue = local.queue if local else None
     if priority is None:
         priority = local.priority if local else None
-    if priority is not None and priority not in PRIORITIES:
-        raise ConfigurationError(f"child {command.name}: priority must be 0 (first) to 4")
+    if priority is not None:
+        whole_number(priority, f"child {command.name}", "priority", 0, PRIORITIES[-1])
     if version is None:
         version = local.version if local else 1
-    whole_number(version, f"child {command.name}", "version", 1)
     parent_close = options.get("parent_close", parent_close)
     if parent_close not in _CLOSES:
         raise ConfigurationError(
