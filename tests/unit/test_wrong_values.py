@@ -115,8 +115,8 @@ def arguments_of(name: str, method: Callable[..., Any]) -> dict[str, bool]:
             found[each.name] = each.default is each.empty and each.kind is not each.VAR_POSITIONAL
             continue
         typed = eval(each.annotation, vars(sys.modules[method.__module__]))  # "Unpack[Options]"
-        options = OPTIONS.get(name) or get_args(typed)[0]
-        found |= dict.fromkeys(options.__annotations__, False)
+        for options in (OPTIONS[name],) if name in OPTIONS else get_args(typed):
+            found |= dict.fromkeys(getattr(options, "__annotations__", ()), False)
     return {each: must for each, must in found.items() if each not in NOT_GIVEN}
 
 

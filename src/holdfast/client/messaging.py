@@ -82,10 +82,10 @@ async def send_update(
     limit = None if timeout is None else seconds(timeout)
     update_id = str(uuid4()) if update.signal_id is None else update.signal_id
     check_id("update id", update_id)
+    decode = decode_plain if type is None else decoder(type)  # a bad type sends nothing
     update = msgspec.structs.replace(update, signal_id=update_id)
     new = encode_signal(update, await session.id_of(update.run))
-    answer = await _ask(session, new, update_id, limit, by_key=isinstance(update.run, tuple))
-    return decode_plain(answer) if type is None else decoder(type)(answer)
+    return decode(await _ask(session, new, update_id, limit, by_key=isinstance(update.run, tuple)))
 
 
 async def _ask(

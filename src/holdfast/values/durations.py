@@ -60,7 +60,7 @@ def length_of(seconds: float) -> str:
 
 
 def _checked(length: float, value: Duration) -> float:
-    if not math.isfinite(length) or length < 0:
+    if not 0 <= length < math.inf:  # isfinite() raises for an int that no float holds
         raise ConfigurationError(f"not a duration: {value!r}; it must be finite and not negative")
     if length > LONGEST_SECONDS:
         raise ConfigurationError(

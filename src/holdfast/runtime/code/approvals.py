@@ -34,7 +34,7 @@ from holdfast.runtime.log.unreadable import UNREADABLE, unreadable
 from holdfast.types import Event, FieldFormat, FieldType, FormField, Value
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_step_name
-from holdfast.values.texts import check_text
+from holdfast.values.texts import check_text, clipped
 
 T = TypeVar("T")
 
@@ -159,6 +159,8 @@ def form_fields(form: type) -> tuple[FormField, ...]:
     """
     if is_model_type(form):
         form = _struct_of(form)
+    if not isinstance(get_origin(form) or form, type):
+        raise _no_form(form)
     hints = get_type_hints(get_origin(form) or form, include_extras=False)
     return tuple(_field(form, field, hints[field.name]) for field in _described(form))
 
@@ -169,11 +171,15 @@ def _described(form: type) -> tuple[types.Field, ...]:
         described,
         types.StructType | types.DataclassType | types.TypedDictType | types.NamedTupleType,
     ):
-        raise ConfigurationError(
-            f"{form.__name__} is not a form: use a dataclass, a msgspec struct, a TypedDict or a "
-            "pydantic model"
-        )
+        raise _no_form(form)
     return described.fields
+
+
+def _no_form(form: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{getattr(form, '__name__', clipped(form))} is not a form: use a dataclass, a msgspec "
+        "struct, a TypedDict or a pydantic model"
+    )
 
 
 def _struct_of(model: type) -> type:

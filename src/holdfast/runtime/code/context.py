@@ -202,10 +202,9 @@ class Context(
         Raises StepFailed when its attempts are exhausted, StepTimedOut when the last of them
         ran out of time, PayloadError for arguments that cannot be stored.
         """
+        leaf = check_step_name(name if id is None else id)
         step = _named(fn, name, retry, timeout, self._run.workflow.step_retry)
-        return self._run.ledger(Steps).call(
-            step, name if id is None else check_step_name(id), args, kwargs
-        )
+        return self._run.ledger(Steps).call(step, leaf, args, kwargs)
 
     # Waiting
 
@@ -219,12 +218,11 @@ class Context(
         await self._sleep((due_at - self._run.loop.now) / 1e6, due_at, id)
 
     async def _sleep(self, delay: float, due_at: int | None, id: str | None) -> None:
-        loop = self._run.loop
+        loop, name = self._run.loop, "sleep" if id is None else check_step_name(id)
         if delay <= 0:
             await asyncio.sleep(0)
             return
         done: asyncio.Future[None] = loop.create_future()
-        name = "sleep" if id is None else check_step_name(id)
         timer = loop.start_timer(name, loop.time() + delay, _wake, done, due_at=due_at)
         try:
             await done

@@ -364,12 +364,11 @@ class SignalPart(ContextPart):
         """
         check_signal_name(name)
         limit = None if timeout is None else seconds(timeout)
+        decode = decoder(object if type is None else type)  # a bad type waits for nothing
         async with asyncio.timeout(limit):
             found = await self._run.ledger(Mailbox).take(name, match)
         try:
-            return cast(
-                "T | JSON", decoder(object if type is None else type)(found.message.payload)
-            )
+            return cast("T | JSON", decode(found.message.payload))
         except InvalidInput as error:
             named = InvalidInput(f"signal {name}: {error}")
             values, name = self._run.ledger(Values), f"signal.{name}"

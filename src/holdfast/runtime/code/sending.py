@@ -11,7 +11,7 @@ from holdfast.details import SignalSent
 from holdfast.runtime.code.commands import Command, Commands
 from holdfast.runtime.code.history import SIGNAL
 from holdfast.runtime.code.run import ContextPart, Run
-from holdfast.values.ids import sent_id
+from holdfast.values.ids import read_id, sent_id
 from holdfast.values.names import check_signal_name
 
 
@@ -25,9 +25,10 @@ class SendingPart(ContextPart):
 
         If that run does not exist or has ended, the worker's log says so, and this run gets no
         answer. If it must know, let the other run answer with a signal. Raises InvalidName for a
-        name outside `[a-zA-Z0-9._-]{1,128}`, PayloadError for a payload that cannot be stored.
+        name outside `[a-zA-Z0-9._-]{1,128}`, InvalidInput for what is not a run's id, PayloadError
+        for a payload that cannot be stored.
         """
-        send_signal(self._run, run_id, name, payload)
+        send_signal(self._run, read_id(run_id), name, payload)
 
 
 def send_signal(

@@ -32,12 +32,12 @@ class Streams(Ledger):
 
     def open(self, name: str) -> _Buffer:
         """Return the buffer of a stream. Raises ConfigurationError for one too many."""
-        if name not in self._buffers and len(self._buffers) >= MOST_STREAMS:
+        if check_stream_name(name) not in self._buffers and len(self._buffers) >= MOST_STREAMS:
             raise ConfigurationError(
                 f"stream {name!r}: a run has at most {MOST_STREAMS} streams. Use fewer names; one "
                 "stream takes the values of many calls"
             )
-        return self._buffers.setdefault(check_stream_name(name), _Buffer(self._run, name))
+        return self._buffers.setdefault(name, _Buffer(self._run, name))
 
 
 class _Buffer:

@@ -139,12 +139,13 @@ class TopicPart(ContextPart):
         `type` (the event is then taken all the same), InvalidName for a pattern that cannot be.
         """
         limit = None if timeout is None else seconds(timeout)
+        decode = decoder(object if type is None else type)  # a bad type waits for nothing
         name = self._run.ledger(Subscriptions).add(pattern, match)
         async with asyncio.timeout(limit):
             found = await self._run.ledger(Mailbox).take(name, None)
         told = _read(found.message.payload)
         try:
-            payload = cast("T", decoder(object if type is None else type)(told.payload))
+            payload = cast("T", decode(told.payload))
         except InvalidInput as error:
             named = InvalidInput(f"event {told.id} of {told.topic}: {error}")
             values = self._run.ledger(Values)

@@ -7,7 +7,7 @@ import hmac
 import secrets
 from typing import Any, Final, Generic, TypeVar, cast, overload
 
-from holdfast.codec import decoder
+from holdfast.codec import Decode, decoder
 from holdfast.details import WebhookOpened
 from holdfast.errors import InvalidInput, WebhookClosed
 from holdfast.events import read_webhook_received
@@ -30,10 +30,10 @@ _CHANCE: Final = secrets.token_bytes(32)
 class Webhook(Generic[T]):
     """A URL that takes one POST for the run, until it is closed or the run ends."""
 
-    __slots__ = ("_command", "_run", "_type", "url")
+    __slots__ = ("_command", "_decode", "_run", "url")
 
-    def __init__(self, run: Run, command: Command, url: str, type: Any) -> None:
-        self._run, self._command, self._type = run, command, type
+    def __init__(self, run: Run, command: Command, url: str, decode: Decode) -> None:
+        self._run, self._command, self._decode = run, command, decode
         self.url: Final = url
 
     def __repr__(self) -> str:
@@ -56,7 +56,7 @@ class Webhook(Generic[T]):
         except UNREADABLE as error:
             raise self._run.history.stop_at(unreadable(event, error)) from None
         try:
-            return cast("T", decoder(self._type)(body))
+            return cast("T", self._decode(body))
         except InvalidInput as error:
             named = InvalidInput(f"webhook {self._command.key}: {error}")
             raise self._run.ledger(Values).misfit(named, event.key) from None
@@ -116,6 +116,7 @@ class WebhookPart(ContextPart):
         secret that is not the name of a variable, or another scheme.
         """
         run, key = self._run, self._run.loop.scope().key(check_webhook_name(name))
+        decode = decoder(object if type is None else type)  # a bad type opens nothing
         body: WebhookBody = "bytes" if type is bytes else "text" if type is str else "json"
         checked = None if secret is None else check_secret_name(secret)
         recorded = run.history.recorded.get(key)
@@ -126,4 +127,4 @@ class WebhookPart(ContextPart):
         opened = WebhookOpened(name, body, checked, check_scheme(scheme), digest_of(url) or "", url)
         command = Command(WEBHOOK, key, name, opened.fingerprint)
         run.ledger(Commands).give(command, lambda: opened)
-        return Webhook(run, command, url, object if type is None else type)
+        return Webhook(run, command, url, decode)
