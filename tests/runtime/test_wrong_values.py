@@ -7,7 +7,7 @@ commit of its run fail, or the run stuck.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 from uuid import UUID
@@ -115,7 +115,7 @@ async def test_a_wrong_value_in_a_workflow_is_refused_by_an_error_of_holdfast(na
         assert await env.run(call_wrongly, name) == []
 
 
-WAITS: Final[dict[str, Any]] = {
+WAITS: Final[dict[str, Callable[[Any], Any]]] = {
     "signal": lambda ctx: ctx.wait_for_signal("packed", type=7),
     "event": lambda ctx: ctx.wait_for_event("orders.*", type=7),
     "webhook": lambda ctx: ctx.webhook("paid", type=7).received(),
