@@ -20,7 +20,7 @@ class Odd:
 
     name, key_id = "odd/1", None
 
-    def __init__(self, error: type[Exception] = KeyError) -> None:
+    def __init__(self, error: type[BaseException] = KeyError) -> None:
         self.error, self.broken = error, False
 
     def encode(self, data: bytes) -> Any:
@@ -49,9 +49,9 @@ def test_a_codec_may_return_a_view_of_bytes() -> None:
     assert payloads.open(payloads.seal('"a view"')) == '"a view"'
 
 
-@pytest.mark.parametrize("error", [KeyError, TypeError, OSError])
+@pytest.mark.parametrize("error", [KeyError, TypeError, OSError, SystemExit])
 @pytest.mark.parametrize("value", ["unreadable", "nothing"])
-async def test_what_cannot_be_decoded_says_why(value: str, error: type[Exception]) -> None:
+async def test_what_cannot_be_decoded_says_why(value: str, error: type[BaseException]) -> None:
     app = App("bank", payload_codec=Odd(error))
 
     @app.workflow
@@ -67,8 +67,11 @@ async def test_what_cannot_be_decoded_says_why(value: str, error: type[Exception
 
 
 @pytest.mark.parametrize("place", ["step", "output"])
-async def test_other_runs_of_the_same_commit_continue(place: str) -> None:
-    app, made = App("bank", payload_codec=Odd()), list[str]()
+@pytest.mark.parametrize("error", [KeyError, SystemExit, asyncio.CancelledError])
+async def test_other_runs_of_the_same_commit_continue(
+    place: str, error: type[BaseException]
+) -> None:
+    app, made = App("bank", payload_codec=Odd(error)), list[str]()
 
     @app.step(retry=Retry.NEVER)
     async def charge(card: str) -> str:
@@ -85,7 +88,9 @@ async def test_other_runs_of_the_same_commit_continue(place: str) -> None:
         others = [await env.client.start(pay, "good") for _ in range(5)]
         assert [await env.result(each) for each in others] == ["paid"] * 5
         assert made.count("good") == 25
-        with pytest.raises((AssertionError, RunFailed), match="codec odd/1 raised KeyError"):
+        with pytest.raises(
+            (AssertionError, RunFailed), match=f"codec odd/1 raised {error.__name__}"
+        ):
             await env.result(stopped)
 
 

@@ -25,6 +25,7 @@ from holdfast.codec._references import (
     unread_reference,
 )
 from holdfast.codec._values import (
+    CODE_ERRORS,
     MAX_DEPTH,
     MAX_PAYLOAD,
     SHALLOW,
@@ -43,6 +44,7 @@ from holdfast.codec._values import (
 )
 
 __all__ = [
+    "CODE_ERRORS",
     "ENVELOPE",
     "MAX_DEPTH",
     "MAX_PAYLOAD",

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import msgspec
 
-from holdfast.codec._values import encode
+from holdfast.codec._values import CODE_ERRORS, encode
 from holdfast.errors import CallFailed, InvalidInput, RunFailed
 from holdfast.types import ErrorInfo
 from holdfast.types.classes import class_name
@@ -52,7 +52,7 @@ def text_of(value: object) -> str:
     """Return `str(value)` as text that can be stored; if that raises, a text that says so."""
     try:
         return storable(str(value))
-    except Exception as error:
+    except CODE_ERRORS as error:
         return f"(no message: str() raised {type(error).__name__})"
 
 
@@ -88,18 +88,21 @@ def _data(exc: BaseException) -> dict[str, object] | None:
         if not isinstance(found, Mapping):
             return None
         return _read_data(encode(dict(cast("Mapping[str, object]", found)), MAX_DATA))
-    except Exception:
+    except CODE_ERRORS:
         return None
 
 
 def _cause(exc: BaseException, depth: int) -> ErrorInfo | None:
     if isinstance(exc, CallFailed | RunFailed):
         return exc.error
-    cause = exc.__cause__
-    if cause is None:
-        cause = _first_member(exc)
-    if cause is None and not exc.__suppress_context__:
-        cause = exc.__context__
+    try:
+        cause = exc.__cause__
+        if cause is None:
+            cause = _first_member(exc)
+        if cause is None and not exc.__suppress_context__:
+            cause = exc.__context__
+    except CODE_ERRORS:  # of the exception's own attributes
+        return None
     return None if cause is None else _describe(cause, depth)
 
 
@@ -124,7 +127,7 @@ def _traceback(exc: BaseException) -> str:
                 [frame for frame in part.stack if not frame.filename.startswith(_NOT_THEIRS)]
             )
         text = "".join(found.format(chain=False))
-    except Exception as error:
+    except CODE_ERRORS as error:
         return f"(no traceback: formatting raised {type(error).__name__})"
     if len(text) > MAX_TEXT:
         text = f"{text[: MAX_TEXT // 4]}\n  …\n{text[-MAX_TEXT * 3 // 4 :]}"

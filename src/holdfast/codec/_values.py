@@ -61,8 +61,9 @@ _surrogates = re.compile(
 )
 _string = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-# A cancel comes where code waits, which a type's does not; a key that was pressed interrupts.
-_ERRORS: Final = (Exception, SystemExit, CancelledError)
+# What the code of types, exceptions and codecs may raise: no reason to end what called it.
+# A cancel comes where code waits, which theirs does not; a key that was pressed interrupts.
+CODE_ERRORS: Final = (Exception, SystemExit, CancelledError)
 _UNTYPED: Final = (Any, object, Never, NoReturn)
 
 
@@ -304,7 +305,7 @@ def _build(annotation: object) -> Decode:
             return decode_json(text)
         except (ValueError, RecursionError) as error:  # those of msgspec and pydantic are, too
             raise InvalidInput(str(error)) from None
-        except _ERRORS as error:  # of the type's own code: the value does not fit it
+        except CODE_ERRORS as error:  # of the type's own code: the value does not fit it
             raise InvalidInput(f"{type(error).__name__}: {error}") from error
 
     return decode

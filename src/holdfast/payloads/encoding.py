@@ -10,7 +10,15 @@ from typing import Final, Protocol, TypeAlias
 
 import msgspec
 
-from holdfast.codec import ENVELOPE, MAX_PAYLOAD, is_sealed, seal_label, summarize, with_reason
+from holdfast.codec import (
+    CODE_ERRORS,
+    ENVELOPE,
+    MAX_PAYLOAD,
+    is_sealed,
+    seal_label,
+    summarize,
+    with_reason,
+)
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.payloads.large import LargePayloads
 
@@ -266,7 +274,7 @@ def _named(codec: PayloadCodec) -> Generator[None]:
         yield
     except PayloadError:
         raise
-    except Exception as error:
+    except CODE_ERRORS as error:
         raise PayloadError(f"codec {codec.name} raised {summarize(error)}") from error
 
 

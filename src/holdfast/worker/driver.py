@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Final, Protocol
 from uuid import UUID
 
-from holdfast.codec import check_open
+from holdfast.codec import check_open, summarize
 from holdfast.errors import PayloadLocked
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Finish, Notice, Refusal, TurnCommit
@@ -211,7 +211,7 @@ class RunDriver:
         The fault may be of any kind: `__post_init__` of a type may raise a CancelledError.
         """
         logger.error("run %s cannot be driven", self.run_id, exc_info=fault)
-        self._host.stuck(self, f"internal error: {fault!r}")
+        self._host.stuck(self, f"internal error: {summarize(fault)}")
 
     # Outputs
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable
 from typing import Any, Final, TypeAlias
 
+from holdfast.codec import CODE_ERRORS
 from holdfast.definitions.recorded import Recorded
 from holdfast.errors import PayloadError
 
@@ -23,7 +24,7 @@ def may_be_retried(function: AnyRecorded, error: BaseException) -> bool | Awaita
         return False
     try:
         return function.retry.accepts(error)
-    except Exception:
+    except CODE_ERRORS:
         return _failed(function)
 
 
@@ -40,7 +41,7 @@ def asked_pause(function: AnyRecorded, error: BaseException) -> float | None:
     """Return the pause that the error asks for, None for the policy's own."""
     try:
         return function.retry.asked_seconds(error)
-    except Exception:
+    except CODE_ERRORS:
         logger.exception("delay of %s %s failed; the usual pause", function.kind, function.name)
         return None
 

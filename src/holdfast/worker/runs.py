@@ -18,7 +18,7 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.codec import check_open
+from holdfast.codec import check_open, summarize
 from holdfast.definitions.app import App
 from holdfast.errors import PayloadLocked
 from holdfast.events import WORKFLOW_STARTED
@@ -253,7 +253,7 @@ class Runs:
     def _give_back_unreadable(self, task: ClaimedTask, error: Exception) -> None:
         """Give back as stuck a run that cannot be replayed."""
         locked = isinstance(error, PayloadLocked)  # its message says all that its traceback does
-        reason = str(error) if locked else repr(error)
+        reason = str(error) if locked else summarize(error)
         what = (task.run_id, task.name, reason)
         logger.error("run %s (%s) cannot be replayed: %s", *what, exc_info=not locked)
         self._release_stuck(task.run_id, task.lease_no, reason, quotes=not locked)

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.codec import describe, encode_error
+from holdfast.codec import describe, encode_error, summarize
 from holdfast.details import WorkflowCanceled, WorkflowFailed
 from holdfast.errors import DeterminismError, PayloadError
 from holdfast.events import CANCELLED, COMPLETED, CONTINUED, FAILED, write_details
@@ -122,8 +122,9 @@ def leftovers(instance: Instance) -> list[str]:
     for task in instance.loop.tasks:
         if not task.done():
             found.append(f"the workflow has ended, and its task {task.get_name()!r} is dropped")
-        elif task._log_traceback:  # asyncio's own flag: its exception was never retrieved
-            found.append(f"task {task.get_name()!r} failed unseen: {task.exception()!r}")
+        # asyncio's own flag: its exception was never retrieved
+        elif task._log_traceback and (error := task.exception()) is not None:
+            found.append(f"task {task.get_name()!r} failed unseen: {summarize(error)}")
     history = instance.history
     # Most runs have recorded nothing more: then `unused` need not be asked.
     if (history.ends or history.recorded or history.retries) and (unused := history.unused()):
