@@ -63,7 +63,7 @@ async def stays_open(session: Session, hold: Callable[[], Awaitable[object]]) ->
 async def met_a_lock(coalescer: shared_calls.Coalescer[object, object]) -> None:
     """Wait until something has left its batch."""
     async with asyncio.timeout(60):
-        while not coalescer._locked:
+        while not coalescer._beside:
             await asyncio.sleep(0.005)
 
 

@@ -54,6 +54,33 @@ async def test_items_added_during_a_call_share_the_next_call() -> None:
     assert sender.batches == [[1], [2, 3, 4]]
 
 
+async def test_no_item_waits_for_one_that_may_be_slow() -> None:
+    sender, slow = Sender(), asyncio.Event()
+
+    async def send(items: Sequence[int]) -> list[int]:
+        if items[0] >= 100:
+            await slow.wait()
+        return await sender(items)
+
+    coalescer = Coalescer(send, may_be_slow=lambda item: item >= 100)
+    large = [asyncio.create_task(coalescer.submit(n)) for n in (100, 101)]
+    assert await asyncio.gather(*map(coalescer.submit, (1, 2))) == [10, 20]
+    assert sender.batches == [[1, 2]]
+    closing = asyncio.create_task(coalescer.close())
+    assert await coalescer.submit(3) == 30
+    assert not closing.done()
+    slow.set()
+    await closing
+    assert [task.result() for task in large] == [1000, 1010]
+
+
+async def test_a_slow_item_that_is_refused_tells_its_caller() -> None:
+    coalescer = Coalescer(Sender(), may_be_slow=lambda item: item < 0)
+    with pytest.raises(PayloadError):
+        await coalescer.submit(-1)
+    await coalescer.close()
+
+
 async def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared_calls, "MAX_BATCH", 2)
     sender = Sender()

@@ -342,12 +342,18 @@ class _Parts:
         self.replies = Replies(store, self.ends)
         self.notifier = Notifier(store.notify)
         self.archive: Archive | None = None  # until it is asked for
-        self._room = asyncio.Semaphore(LOCKED_CALLS)
+        self._room, own = asyncio.Semaphore(LOCKED_CALLS), payload_store(store)
+        is_large = (Payloads() if own is None else own.payloads).may_be_outside
+
+        def starts(start: Start) -> Coalescer[NewRun, StartedRun]:
+            is_slow: Callable[[NewRun], bool] = lambda run: is_large(run.input)
+            return Coalescer(partial(self._start, start), self._room, is_slow)
+
         self.starts: Mapping[RunKind, Coalescer[NewRun, StartedRun]] = {
-            "workflow": Coalescer(partial(self._start, store.start_runs), self._room),
-            "flow": Coalescer(partial(self._start, store.start_flows), self._room),
+            "workflow": starts(store.start_runs),
+            "flow": starts(store.start_flows),
         }
-        self.signals = Coalescer(self._signal, self._room)
+        self.signals = Coalescer(self._signal, self._room, lambda each: is_large(each.payload))
         self.stream_reads: Coalescer[StreamRead, StreamPart] = Coalescer(self._read_streams)
         self.receives = Receivers(store)
         # By queue: a sender is kept while it is used.
@@ -355,8 +361,7 @@ class _Parts:
 
     def sends_to(self, queue: str) -> Coalescer[NewMessage, int]:
         """Return the sender of a message queue."""
-        sends = self._sends.get(queue)
-        if sends is None:
+        if (sends := self._sends.get(queue)) is None:
             sends = self._sends[queue] = Coalescer(partial(self._send, queue), self._room)
         return sends
 

@@ -117,10 +117,15 @@ class Payloads:
         """Return False if JSON text is certainly stored as it is, with all values in it."""
         if self.codecs:
             return True
-        size = size_of(text)
-        return size > self.max_bytes or (
-            self.large is not None and (2 * size > self.large.above or is_sealed(text))
+        return (
+            size_of(text) > self.max_bytes
+            or self.may_be_outside(text)
+            or (self.large is not None and is_sealed(text))
         )
+
+    def may_be_outside(self, text: str) -> bool:
+        """Return True if JSON text may be stored as an object: an envelope adds a third."""
+        return self.large is not None and 2 * size_of(text) > self.large.above
 
     def check_keys(self, of: str, *keys: str | None) -> None:
         """Raise ConfigurationError if the database would look for a key in encoded inputs."""

@@ -33,7 +33,7 @@ class Outgoing:
         shelf = self._shelf
         if text == "null":
             return text
-        if shelf is None or 2 * size_of(text) <= shelf.above:  # an envelope adds a third
+        if shelf is None or not self.payloads.may_be_outside(text):
             return self.payloads.seal(text, what)
         put = shelf.find(owner, text)
         if put is None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, ContextVar, Token
 from functools import partial
@@ -139,16 +139,19 @@ class Coalescer(Generic[Item, Answer]):
     A call that fails for some items is answered for the others; see `TakingParts`.
     An item that `send` refuses fails alone: its batch is halved until the item is found. So is a
     batch that meets the lock of another transaction, but after it: the next batches do not wait.
+    Nor does any batch wait for an item that may be slow: it has a call of its own, beside them.
     """
 
     def __init__(
         self,
         send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
         room: asyncio.Semaphore | None = None,
+        may_be_slow: Callable[[Item], bool] = lambda _: False,
     ) -> None:
         """`room` limits how many calls that have met a lock are made at a time."""
         self._send, self._room = send, room or asyncio.Semaphore(LOCKED_CALLS)
-        self._locked: set[asyncio.Task[None]] = set()  # parts of batches that have met a lock
+        self._may_be_slow = may_be_slow
+        self._beside: set[asyncio.Task[None]] = set()  # items that are slow or have met a lock
         self._queued: list[tuple[Item, asyncio.Future[Answer]]] = []
         self._task: asyncio.Task[None] | None = None
         self._callers = 0  # that wait for an answer
@@ -158,9 +161,12 @@ class Coalescer(Generic[Item, Answer]):
         """Send an item together with the others that are queued, and return its answer."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        self._queued.append((item, future))
-        if self._task is None:
-            self._task = loop.create_task(self._drain())
+        if self._may_be_slow(item):
+            self._make_beside(self._answer_alone((item, future)))
+        else:
+            self._queued.append((item, future))
+            if self._task is None:
+                self._task = loop.create_task(self._drain())
         self._callers += 1
         try:
             return await future
@@ -179,7 +185,7 @@ class Coalescer(Generic[Item, Answer]):
         self._closing = True
         loop = asyncio.get_running_loop()
         until = loop.time() + CLOSING_SECONDS
-        while under_way := {*self._locked, *([] if self._task is None else [self._task])}:
+        while under_way := {*self._beside, *([] if self._task is None else [self._task])}:
             if not self._callers and loop.time() > until:
                 for task in under_way:
                     task.cancel()
@@ -248,9 +254,20 @@ class Coalescer(Generic[Item, Answer]):
             return
         middle = len(batch) // 2
         for part in filter(None, (batch[:middle], batch[middle:])):
-            task = asyncio.create_task(self._try_apart(part, locked.once_more()))
-            self._locked.add(task)
-            task.add_done_callback(self._locked.discard)
+            self._make_beside(self._try_apart(part, locked.once_more()))
+
+    def _make_beside(self, call: Coroutine[Any, Any, None]) -> None:
+        """Make a call beside those of the batches."""
+        task = asyncio.create_task(call)
+        self._beside.add(task)
+        task.add_done_callback(self._beside.discard)
+
+    async def _answer_alone(self, entry: tuple[Item, asyncio.Future[Answer]]) -> None:
+        try:
+            await self._answer([entry])
+        except BaseException:
+            _cancel([entry])
+            raise
 
     async def _try_apart(
         self, batch: list[tuple[Item, asyncio.Future[Answer]]], locked: Locked

@@ -489,6 +489,28 @@ async def test_what_could_not_be_put_is_not_kept(
         assert len(puts(others)) == 3
 
 
+@pytest.mark.parametrize("kind", ["start", "signal"])
+async def test_calls_with_small_payloads_do_not_wait_for_the_object_store(
+    kind: str, store: Store, large: LargePayloads, outage: Outage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shelf, "_PUT_SECONDS", 3600)
+    async with Client(store=store, app=make_app(large)) as client:
+        run = await client.start("everything", SMALL)
+
+        def call(text: str) -> Any:
+            return client.start("echo", text) if kind == "start" else run.signal("more", text)
+
+        outage.is_on = True
+        waits = asyncio.create_task(call(BIG))
+        await asyncio.gather(call(SMALL), call(SMALL))
+        while not outage.refused:
+            await asyncio.sleep(0.01)
+        await call(SMALL)
+        assert not waits.done()
+        outage.is_on = False
+        assert await waits
+
+
 def puts(others: Sequence[shelf.Put] = ()) -> list[shelf.Put]:
     """Return all puts that are in memory, without those that others made."""
     gc.collect()
