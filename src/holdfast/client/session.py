@@ -7,6 +7,7 @@ from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias, TypeVar
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -21,7 +22,7 @@ from holdfast.database.resolve import Connecting
 from holdfast.definitions.app import App
 from holdfast.definitions.caller import refuse_in_workflow
 from holdfast.errors import ConfigurationError
-from holdfast.payloads import Payloads, payload_store, with_payloads
+from holdfast.payloads import Payloads, outside_of, payload_store, with_payloads
 from holdfast.store.opening import resolved_store
 from holdfast.store.port import Store
 from holdfast.store.receiver import Receiver, Receivers
@@ -342,18 +343,15 @@ class _Parts:
         self.replies = Replies(store, self.ends)
         self.notifier = Notifier(store.notify)
         self.archive: Archive | None = None  # until it is asked for
-        self._room, own = asyncio.Semaphore(LOCKED_CALLS), payload_store(store)
-        is_large = (Payloads() if own is None else own.payloads).may_be_outside
-
-        def starts(start: Start) -> Coalescer[NewRun, StartedRun]:
-            is_slow: Callable[[NewRun], bool] = lambda run: is_large(run.input)
-            return Coalescer(partial(self._start, start), self._room, is_slow)
-
+        self._room = asyncio.Semaphore(LOCKED_CALLS)
+        is_slow: Callable[[NewRun], bool] | None = outside_of(store, attrgetter("input"))
         self.starts: Mapping[RunKind, Coalescer[NewRun, StartedRun]] = {
-            "workflow": starts(store.start_runs),
-            "flow": starts(store.start_flows),
+            "workflow": Coalescer(partial(self._start, store.start_runs), self._room, is_slow),
+            "flow": Coalescer(partial(self._start, store.start_flows), self._room, is_slow),
         }
-        self.signals = Coalescer(self._signal, self._room, lambda each: is_large(each.payload))
+        self.signals: Coalescer[NewSignal, Delivery] = Coalescer(
+            self._signal, self._room, outside_of(store, attrgetter("payload"))
+        )
         self.stream_reads: Coalescer[StreamRead, StreamPart] = Coalescer(self._read_streams)
         self.receives = Receivers(store)
         # By queue: a sender is kept while it is used.

@@ -237,7 +237,7 @@ def _rules(known: AnyStartable | None, options: RunOptions) -> str | None:
 
 
 def _priority(wish: int | None, default: int | None) -> int | None:
-    priority = default if wish is None else wish
-    if priority is None:
-        return None
-    return whole_number(priority, "a start", "priority", 0, PRIORITIES[-1])
+    """Return the priority of a start; that of the definition was checked there."""
+    if wish is None:
+        return default
+    return whole_number(wish, "a start", "priority", 0, PRIORITIES[-1])

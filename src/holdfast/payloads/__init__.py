@@ -12,7 +12,7 @@ from holdfast.payloads.compression import Zlib
 from holdfast.payloads.encoding import Codecs, PayloadCodec, Payloads, payloads_of
 from holdfast.payloads.labels import READABLE, readable
 from holdfast.payloads.large import LargePayloads, large_payloads_of
-from holdfast.payloads.store import payload_store, with_payloads
+from holdfast.payloads.store import outside_of, payload_store, with_payloads
 from holdfast.payloads.unneeded import delete_unneeded, refers, with_objects
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "Zlib",
     "delete_unneeded",
     "large_payloads_of",
+    "outside_of",
     "payload_store",
     "payloads_of",
     "readable",

@@ -146,7 +146,7 @@ class Coalescer(Generic[Item, Answer]):
         self,
         send: Callable[[Sequence[Item]], Awaitable[Sequence[Answer]]],
         room: asyncio.Semaphore | None = None,
-        may_be_slow: Callable[[Item], bool] = lambda _: False,
+        may_be_slow: Callable[[Item], bool] | None = None,
     ) -> None:
         """`room` limits how many calls that have met a lock are made at a time."""
         self._send, self._room = send, room or asyncio.Semaphore(LOCKED_CALLS)
@@ -161,7 +161,7 @@ class Coalescer(Generic[Item, Answer]):
         """Send an item together with the others that are queued, and return its answer."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Answer] = loop.create_future()
-        if self._may_be_slow(item):
+        if self._may_be_slow is not None and self._may_be_slow(item):
             self._make_beside(self._answer_alone((item, future)))
         else:
             self._queued.append((item, future))
