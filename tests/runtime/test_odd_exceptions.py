@@ -38,7 +38,7 @@ def test_every_exception_can_be_described(raised: type[BaseException], attribute
 
 @pytest.mark.parametrize("raised", RAISED)
 @pytest.mark.parametrize("place", ["step", "activity", "workflow"])
-async def test_the_run_fails_and_those_beside_it_go_on(
+async def test_the_run_fails_and_those_beside_it_continue(
     raised: type[BaseException], place: str
 ) -> None:
     app, error = App("bank"), odd(raised, "__str__", "__repr__")

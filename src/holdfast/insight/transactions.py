@@ -61,7 +61,7 @@ limit 1
 
 
 async def check_transactions(connection: Connection, schema: str) -> Finding:
-    """Look for one that keeps locks: it does nothing, or has tables. Or it holds back vacuum."""
+    """Look for one that is idle with locks, has locked a table, or holds back vacuum."""
     row = await connection.fetchrow(_PREPARED_TRANSACTION)
     if row is not None and row["seconds"] >= _IDLE_SECONDS:
         gid = row["gid"].replace("'", "''")

@@ -33,7 +33,7 @@ class Forgotten(Service):
         super().__init__(context)
         self._app, self._workflows, self._sign_on = app, frozenset(workflows), sign_on
         self._build, self._is_unknown = build, False
-        self._seen_at: int | None = 0  # the last sign-on of the app, by any worker; None: is lost
+        self._seen_at: int | None = 0  # the app's last sign-on by any worker, None if it is lost
         if context.agenda is not None:
             context.agenda.watch("sign on", self.look)
 

@@ -51,9 +51,9 @@ class UnusedLimits(Service):
 
 
 class Deleting(Service):
-    """Delete old rows in large batches, and in smaller ones where one took longer than a call may.
+    """Delete old rows in large batches, and in smaller ones after one that took too long.
 
-    So it is with messages of megabytes that were kept.
+    Kept messages of megabytes take longer than a call may.
     """
 
     _size = _LARGE_BATCH
