@@ -61,6 +61,27 @@ def test_a_close_from_the_thread_of_the_portal_leaves_it_open(portal: Portal) ->
     portal.call(nothing())
 
 
+def test_a_close_waits_for_one_that_is_under_way(portal: Portal) -> None:
+    """Fault: the second one stopped the loop under the first, which raised."""
+    begun, release, done = threading.Event(), threading.Event(), list[int]()
+
+    async def last() -> None:
+        begun.set()
+        while not release.is_set():
+            await asyncio.sleep(0.001)
+        done.append(1)
+
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(portal.close, last)
+        assert begun.wait(30)
+        second = threads.submit(portal.close, nothing)
+        release.set()
+        for each in (first, second):
+            each.result(30)
+    assert done == [1]
+    portal.close(last)
+
+
 def test_nothing_waits_for_the_thread_when_the_interpreter_ends(
     portal: Portal, monkeypatch: pytest.MonkeyPatch
 ) -> None:

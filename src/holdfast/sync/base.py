@@ -171,11 +171,7 @@ class SyncBase(Documented):
         client.close()
         ```
         """
-        if self._portal.is_open:
-            try:
-                self._portal.call(self._target.close())
-            finally:
-                self._portal.close()
+        self._portal.close(self._target.close)
 
     def entity(
         self, cls: type[E], key: str, *, call_id: str | None = None, timeout: Duration | None = None

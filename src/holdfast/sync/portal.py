@@ -37,7 +37,7 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._forked = False  # while it was open, and it has not been opened since
-        self._lock, self._is_opening = threading.RLock(), False
+        self._lock, self._is_opening, self._is_closing = threading.RLock(), False, False
         _portals.add(self)
 
     @property
@@ -56,16 +56,24 @@ class Portal:
                 )
                 self._thread.start()
 
-    def close(self) -> None:
-        """Stop the thread. Idempotent. Calls that have not ended raise ConfigurationError."""
+    def close(self, last: Callable[[], Coroutine[object, object, object]] | None = None) -> None:
+        """Call `last`, and stop the thread. Idempotent: others wait for a close under way.
+
+        Calls that have not ended raise ConfigurationError.
+        """
         self._refuse_own_thread()
         with self._lock:
-            if not self.is_open:
+            if not self.is_open or self._is_closing:  # by a signal's handler in a close
                 return
-            loop, thread = self._loop, self._thread
-            self._loop = self._thread = None
-            if loop is not None:
-                loop.call_soon_threadsafe(loop.stop)
+            loop, thread, self._is_closing = self._loop, self._thread, True
+            try:
+                if last is not None:
+                    self.call(last())
+            finally:
+                self._loop = self._thread = None
+                self._is_closing = False
+                if loop is not None:
+                    loop.call_soon_threadsafe(loop.stop)
         if thread is not None:
             thread.join()
 
@@ -137,7 +145,7 @@ class Portal:
 
     def forget(self) -> None:
         """Drop the parent's loop and its sockets untouched, in a child that was just forked."""
-        self._lock, self._is_opening = threading.RLock(), False
+        self._lock, self._is_opening, self._is_closing = threading.RLock(), False, False
         if self._loop is not None:
             make_immortal([self._loop, self._thread, *asyncio.all_tasks(self._loop)])
             self._loop = self._thread = None
