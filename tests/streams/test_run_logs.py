@@ -432,6 +432,28 @@ async def test_a_codec_encodes_the_lines(store: Store) -> None:
             await stranger.runs.read_log_lines(handle.run_id)
 
 
+async def test_lines_that_a_codec_refuses_lose_those_of_no_other_run(store: Store) -> None:
+    class Odd(Zlib):
+        def encode(self, data: bytes) -> bytes | None:
+            if b"refused" in data:
+                raise KeyError("no key")
+            return super().encode(data)
+
+    shop = App("shop", payload_codec=Odd())
+
+    @shop.workflow
+    async def sell(ctx: Context, item: str) -> None:
+        log.info("selling" if item == "vase" else "refused")
+
+    async with Client(store=store, app=shop) as client:  # they are claimed, and log, together
+        runs = [await client.start(sell, item) for item in ("vase", "cup", "vase")]
+    async with kept(store, shop) as client:
+        for run in runs:
+            await client.handle(run.run_id).result(timeout=20)
+    found = [await lines_of(store, run.run_id, shop) for run in runs]
+    assert [[line.message for line in lines] for lines in found] == [["selling"], [], ["selling"]]
+
+
 async def test_lines_are_read_over_http(memory_store: MemoryStore) -> None:
     async with kept(memory_store) as client:
         handle = await client.start(ship, "lamp")

@@ -13,7 +13,7 @@ import logging
 import random
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, TypeAlias
 from uuid import UUID
 
@@ -168,13 +168,14 @@ class RunLogs(logging.Handler):
         )
 
     async def _flush(self) -> None:
-        chunks, tries = self._take(), 0
+        await self._send(self._take())
 
+    async def _send(self, chunks: Sequence[LogChunk], *, again: bool = False) -> None:
         async def write() -> WrittenLogs:
-            nonlocal tries
-            tries += 1
+            nonlocal again
+            repeats, again = again, True
             return await self._store.write_logs(
-                self._writer, chunks, most_bytes=MOST_LOG_BYTES, again=tries > 1
+                self._writer, chunks, most_bytes=MOST_LOG_BYTES, again=repeats
             )
 
         try:
@@ -182,7 +183,11 @@ class RunLogs(logging.Handler):
             if written.notices:
                 self._notify(written.notices)
         except Exception:
-            logger.exception("writing to %d log(s) failed: their lines are lost", len(chunks))
+            if len(chunks) != 1:  # the lines of one run must not lose those of the others
+                for chunk in chunks:
+                    await self._send([chunk], again=True)
+                return
+            logger.exception("lines of run %s are lost", chunks[0].run_id)
 
     def _take(self) -> list[LogChunk]:
         """Take a chunk of each run, the one that waits longest first, up to the size of a call."""
