@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from holdfast.client import Client
-from holdfast.errors import ConfigurationError, InvalidInput
+from holdfast.errors import ConfigurationError, InvalidInput, TransientDatabaseError
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.clock import StoreClock
 from holdfast.types import DeliveryRecord, NewSubscription, UrlTarget
@@ -299,6 +299,47 @@ async def test_a_target_that_hangs_does_not_hold_up_the_others(
         failed = next(each for each in left if each.error is not None)
         assert isinstance(failed, DeliveryRecord)
         assert (failed.status, failed.error) == (500, "the answer is 500: not today")
+
+
+@pytest.mark.parametrize("fails", ["end_deliveries", "claim_deliveries"])
+async def test_a_call_that_fails_cuts_off_no_other_request(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, failed, sent = MemoryStore(), asyncio.Event(), list[str]()
+
+    async def post(url: str, *given: object, **options: object) -> Answer:
+        sent.append(url)
+        if len(sent) > 1 or fails == "claim_deliveries":
+            await failed.wait()
+            for _ in range(20):
+                await asyncio.sleep(0)
+        return Answer(200, None)
+
+    monkeypatch.setattr(deliverer, "post", post)
+    call = getattr(store, fails)
+
+    async def failing(*given: Any, **options: Any) -> Any:
+        if sent and not failed.is_set():
+            failed.set()
+            raise TransientDatabaseError("once")
+        return await call(*given, **options)
+
+    async with Client(store=store) as client:
+        await client.topics.subscribe("a", url="https://example.org/", secret=SECRET)
+        for _ in range(5):
+            await client.topics.publish("a")
+        context = ServiceContext(store, "w", StoreClock(store), lambda notices: None, 60.0)
+        service = Deliverer(context)
+        monkeypatch.setattr(store, fails, failing)
+        running = asyncio.create_task(service.run_once())
+        while len(sent) < 5:
+            await asyncio.sleep(0)
+        service.notified("")  # claim again
+        with pytest.raises(TransientDatabaseError, match="once"):
+            await running
+        assert len(sent) == 5
+        left = 1 if fails == "end_deliveries" else 0
+        assert len(await client.topics.deliveries()) == left
 
 
 def test_the_signature_is_that_of_the_specification() -> None:

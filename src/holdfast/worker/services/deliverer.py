@@ -43,17 +43,20 @@ class Deliverer(Service):
         if await self._store.next_delivery_at() is None:
             return
         sending: dict[asyncio.Task[None], int] = {}
+        error: BaseException | None = None  # of one call: it cuts off no other request
         try:
             while True:
-                busy = sorted(sending.values())
-                room = _AT_ONCE - len(sending)
-                claimed = (
-                    await self._store.claim_deliveries(
-                        limit=room, each=_EACH, busy=busy, lease_seconds=_LEASE_SECONDS
-                    )
-                    if room
-                    else []
-                )
+                claimed = list[ClaimedDelivery]()
+                try:
+                    if error is None and (room := _AT_ONCE - len(sending)):
+                        claimed = await self._store.claim_deliveries(
+                            limit=room,
+                            each=_EACH,
+                            busy=sorted(sending.values()),
+                            lease_seconds=_LEASE_SECONDS,
+                        )
+                except Exception as failure:
+                    error = failure
                 for delivery in claimed:
                     task = asyncio.create_task(self._deliver(delivery))
                     sending[task] = delivery.subscription_id
@@ -62,11 +65,13 @@ class Deliverer(Service):
                 await self._wait_for_one(sending)
                 for task in [task for task in sending if task.done()]:
                     del sending[task]
-                    task.result()
+                    error = error or task.exception()
         finally:
             for task in sending:
                 task.cancel()
             await asyncio.gather(*sending, return_exceptions=True)
+        if error is not None:
+            raise error
         due_at = await self._store.next_delivery_at()
         # What is due and was not given here is left for the next time.
         if due_at is not None and due_at > self._clock.now():
