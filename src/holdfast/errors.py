@@ -349,7 +349,11 @@ class RunTimedOut(RunError):
         self.run_id = run_id
 
 
-ENDED_AS: Final = {"cancelled": RunCancelled, "terminated": RunTerminated, "timed_out": RunTimedOut}
+ENDED_AS: Final[dict[str, type[RunCancelled | RunTerminated | RunTimedOut]]] = {
+    "cancelled": RunCancelled,
+    "terminated": RunTerminated,
+    "timed_out": RunTimedOut,
+}
 """The errors of runs that ended without an error of their code, by status."""
 
 
