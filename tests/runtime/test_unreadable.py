@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from holdfast import App, Context
+from holdfast import App, Context, StepFailed
 from holdfast.codec import MAX_DEPTH, depth, encode
 from holdfast.errors import ConfigurationError, PayloadError
 from holdfast.testing import Environment
@@ -20,23 +22,48 @@ async def render(page: int) -> int:
     return page
 
 
+@app.entity
+@dataclass
+class Counter:
+    number: int = 0
+
+    async def add(self, more: int) -> int:
+        self.number += more
+        return self.number
+
+
 @app.workflow
-async def deep_names(ctx: Context, length: int) -> str:
-    async def inner() -> int:
-        return await render(1)
+async def deep_names(ctx: Context, call: tuple[str, int]) -> str:
+    called, length = call
+
+    async def inner() -> Any:
+        if called == "signal":
+            ctx.signal_run(ctx.run_id, "go", 1)
+            return await ctx.wait_for_signal("go")
+        return await (render(1) if called == "activity" else ctx.entity(Counter, "a").add(1))
 
     coro = inner()
     coro.__name__ = "n" * length  # which the keys of what it calls begin with
     try:
         return str(await asyncio.create_task(coro))
-    except ConfigurationError as error:
+    except (ConfigurationError, StepFailed) as error:
         return str(error)
 
 
-async def test_a_key_that_no_index_can_hold_is_refused_at_the_call() -> None:
+@pytest.mark.parametrize(
+    ("called", "most"), [("activity", "2,048"), ("entity", "970"), ("signal", None)]
+)
+async def test_a_key_that_no_index_can_hold_is_refused_at_the_call(
+    called: str, most: str | None
+) -> None:
+    """A signal has an id of another kind then."""
     async with Environment(app) as env:
-        assert await env.run(deep_names, 100) == "1"
-        assert "more than 2,048" in await env.run(deep_names, 4000)
+        assert await env.run(deep_names, (called, 100)) == "1"
+        said = await env.run(deep_names, (called, 4000))
+    if most is None:
+        assert said == "1"
+    else:
+        assert f"bytes, more than {most}: give the call, or the tasks around it" in said
 
 
 @pytest.mark.parametrize("make", [lambda value: [value], lambda value: {"a": value}])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Final, NamedTuple
 
-from holdfast.values.texts import MAX_ID
+from holdfast.values.texts import short_id
 
 _answer: Final = re.compile(r"(answer|failed)/([0-9a-f-]{36})(?:@(\d+))?/(.+)", re.DOTALL)
 
@@ -18,10 +17,8 @@ def key_of(call_id: str) -> str:
 
 def answer_id(call_id: str, *, failed: bool) -> str:
     """Return the id of the signal that answers a call. A call is answered once."""
-    text = f"{'failed' if failed else 'answer'}/{call_id}"
-    if len(text.encode()) <= MAX_ID:
-        return text
-    return hashlib.sha256(text.encode()).hexdigest()  # `answered_call` does not know its call
+    # `answered_call` does not know the call of a hash.
+    return short_id(f"{'failed' if failed else 'answer'}/{call_id}")
 
 
 class Answered(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from types import UnionType
 from typing import Any, Final, TypeVar
@@ -63,6 +64,12 @@ def clipped(value: object) -> str:
     """
     text = repr(value[:_CLIPPED] if isinstance(value, str | bytes) else value)
     return text if len(text) <= _CLIPPED else f"{text[:_CLIPPED]}…"
+
+
+def short_id(text: str) -> str:
+    """Return a text as an id, or a hash of it if an id cannot be so long."""
+    encoded = text.encode()
+    return text if len(encoded) <= MAX_ID else hashlib.sha256(encoded).hexdigest()
 
 
 def check_reason(reason: str | None) -> str | None:

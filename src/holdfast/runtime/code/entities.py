@@ -24,6 +24,7 @@ from holdfast.errors import (
 from holdfast.events import UPDATE_REJECTED, read_signal, read_update_reply
 from holdfast.retry import Retry
 from holdfast.runtime.code.continuing import ContinueAsNew
+from holdfast.runtime.code.history import row_key_error
 from holdfast.runtime.code.lost_answers import LostAnswers
 from holdfast.runtime.code.mailbox import Mailbox
 from holdfast.runtime.code.run import ContextPart, Run
@@ -36,6 +37,7 @@ from holdfast.types import UPDATE_REPLY, ErrorInfo, NewSignal
 from holdfast.values.answers import answer_id, key_of, looked_up
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.ids import sent_id
+from holdfast.values.texts import MAX_ID
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -270,6 +272,10 @@ def _send(
         """Send a call, and return its id, the same at each attempt, and which run has it."""
         step, new = current_step(), entity.new_run(key)
         call_id, reply_to = first_id(step, began), f"{REPLY_TO_RUN}{step.run_id}"
+        if (excess := len(call_id.encode()) - MAX_ID) > 0:
+            most = len(step.key.encode()) - excess
+            error = row_key_error(f"a call of {entity.name}.{method.name}", step.key, most)
+            raise InvalidInput(str(error))  # which is not tried again
         signal = NewSignal(
             new.run_id, method.name, encode(payload), call_id, update=True, reply_to=reply_to
         )

@@ -381,9 +381,9 @@ def read_command(event: Event) -> Recorded:
     return Recorded(APPROVAL, repr(asked.title), asked.fingerprint)
 
 
-def row_key_error(call: object, key: str) -> ConfigurationError:
+def row_key_error(call: object, key: str, most: int = MAX_ROW_KEY) -> ConfigurationError:
     """Return the error for a key that is too long for an index: it would fail the whole commit."""
     return ConfigurationError(
-        f"{call} has a key of {len(key.encode()):,} bytes, more than {MAX_ROW_KEY:,}: give the "
-        "call, or the tasks around it, a shorter name"
+        f"{call} has a key of {len(key.encode()):,} bytes, more than {most:,}: give the call, or "
+        "the tasks around it, a shorter name"
     )

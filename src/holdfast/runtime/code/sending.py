@@ -13,6 +13,7 @@ from holdfast.runtime.code.history import SIGNAL
 from holdfast.runtime.code.run import ContextPart, Run
 from holdfast.values.ids import read_id, sent_id
 from holdfast.values.names import check_signal_name
+from holdfast.values.texts import short_id
 
 
 class SendingPart(ContextPart):
@@ -42,7 +43,7 @@ def send_signal(
     check_signal_name(name)
     text = encode(payload)
     key = loop.scope().key("signal")
-    signal_id = signal_id or sent_id(run.info.run_id, key, run.info.began)
+    signal_id = signal_id or short_id(sent_id(run.info.run_id, key, run.info.began))
     sent = SignalSent(run_id, name, msgspec.Raw(text), signal_id)
     command = Command(SIGNAL, key, name, sent.fingerprint)
     command.earlier = lambda: map(sent.compared, texts_before_fields(text, payload))
