@@ -13,6 +13,7 @@ from holdfast.server import Server
 from holdfast.server.access import digest
 from holdfast.server.api import attach
 from holdfast.server.log_pages import read_log_part
+from holdfast.server.problems import Problem
 from holdfast.server.site import Site
 from holdfast.server.tokens import TokenAccess
 from holdfast.store.port import Store
@@ -232,3 +233,18 @@ async def test_edge_39_retention_deletes_a_run_that_is_on_the_screen(
             assert answer.headers["content-type"].startswith("text/html")
             assert "There is no such run" in answer.text
         assert str(handle.run_id) not in (await browser.get("/runs")).text
+
+
+async def test_a_stream_whose_log_was_set_back_ends_with_bye(
+    api: Api, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fault: it was cut off, with a traceback in the log. The next request is told why."""
+
+    async def refuse(*_: object) -> list[ClippedEvent]:
+        raise Problem(400, "bad-event-id", "the log of the run has no entry 7 yet")
+
+    run_id = await api.start()
+    async with attached(server, f"/v1/runs/{run_id}/attach") as stream:
+        monkeypatch.setattr(server.site.hub, "after", refuse)
+        assert await stream.begin() == 200
+        assert [name for name, _, _ in await stream.rest()][-1] == "bye"

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.errors import HoldfastError
 from holdfast.server.operations import Call
-from holdfast.server.problems import problem_of
+from holdfast.server.problems import Problem, problem_of
 from holdfast.server.waiting import left
 
 RETRY: Final = b"retry: 1000\n\n"
@@ -125,8 +125,8 @@ class EventStream(Response):
                         await send({"type": "http.response.body", "body": BYE, "more_body": True})
                         break
                     await send({"type": "http.response.body", "body": part, "more_body": True})
-            except HoldfastError as error:  # the database is away: the log has it, and not twice
-                if problem_of(error).status != 503:
+            except (HoldfastError, Problem) as error:  # the next request is told why
+                if problem_of(error).status == 500:
                     raise
                 await send({"type": "http.response.body", "body": BYE, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
