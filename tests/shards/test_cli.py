@@ -168,6 +168,7 @@ def test_lists_say_which_shard_is_away(cli: CommandLine, urls: list[str]) -> Non
         assert "without shard 1, which is away" in shown.stderr
         states = [each["state"] for each in shards(cli)]
         assert states == ["open", "away", "spare"]
+        assert cli("shards", "list").stdout.count("postgresql://") == 3  # one each
         cli("shards", "add", code=exits.DATABASE)
     assert "away" not in cli("runs", "list").stderr
 

@@ -152,6 +152,8 @@ def _table(found: list[ShardSummary]) -> Table:
     for each in found:
         runs = ", ".join(f"{count:,} {status}" for status, count in each.runs.items())
         waiting = f"{each.forwards:,}" if each.forwards else ""
-        said = each.database if each.message is None else f"{each.database}: {each.message}"
+        said = each.message or each.database
+        if not said.startswith(each.database):
+            said = f"{each.database}: {said}"
         shown.add_row(str(each.number), each.state, runs, waiting, with_database(said))
     return shown
