@@ -233,19 +233,28 @@ def read_search(view: View) -> tuple[str | None, dict[str, list[str]]]:
     filters: dict[str, list[str]] = {}
     direct: str | None = None
     for word in _WORD.findall(view.param("q")):
-        name, colon, value = word.partition(":")
-        value = value[1:-1] if _QUOTED.fullmatch(value) else value
-        if word in STATES:
-            filters.setdefault("state", []).append(word)
-        elif colon and value and name in ("state", "tag", "queue", "workflow", "key", "build"):
-            filters.setdefault(name, []).append(value)
-        elif word.startswith("input.") and "=" in word:
-            filters.setdefault("input", []).append(word)
-        elif "=" in word and _ATTRIBUTE.match(word):
-            filters.setdefault("where", []).append(word)
+        if (filter_ := _filter_of(word)) is not None:
+            filters.setdefault(filter_[0], []).append(filter_[1])
         elif direct is None:
-            direct = word[1:-1] if _QUOTED.fullmatch(word) else word
+            direct = _unquoted(word)
     return direct, filters
+
+
+def _filter_of(word: str) -> tuple[str, str] | None:
+    """Return the filter that a word of a search is, with its value; None for any other word."""
+    name, colon, value = word.partition(":")
+    value = _unquoted(value)
+    if word in STATES:
+        return "state", word
+    if colon and value and name in ("state", "tag", "queue", "workflow", "key", "build"):
+        return name, value
+    if word.startswith("input.") and "=" in word:
+        return "input", word
+    return ("where", word) if "=" in word and _ATTRIBUTE.match(word) else None
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if _QUOTED.fullmatch(text) else text
 
 
 def read_filters(view: View, text: dict[str, list[str]]) -> RunFilters:
@@ -321,7 +330,9 @@ async def find(view: View, text: str) -> Redirect:
             if isinstance(error, AmbiguousWorkflow):
                 raise
             continue
-        if name == "key" and len(page.runs) == 1 and page.cursor is None:
+        words = _WORD.findall(view.param("q"))
+        alone = sum(_filter_of(word) is None for word in words) == 1  # else the others narrow it
+        if name == "key" and alone and len(page.runs) == 1 and page.cursor is None:
             return Redirect(f"/runs/{page.runs[0].run_id}")
         if page.runs or (page.searched_until is not None and name == "tag"):
             return _searched(view, name, text)
