@@ -455,6 +455,7 @@ def test_backlog_and_load_are_drawn_in_line_with_the_other_charts(
 
 NARROW = [
     "/doctor",
+    "/queues",
     "/workflows",
     "/workers",
     "/schedules",

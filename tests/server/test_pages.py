@@ -662,6 +662,8 @@ async def test_a_schedule_is_fired_paused_and_backfilled(
     for _ in range(2):
         await send(browser, "/schedules/do/trigger", name=name, at=at[1])
     assert len((await client.runs.list()).runs) == 1
+    shown = await page(browser, url)
+    assert ('<table class="cards">' in shown, "<table>" in shown) == (True, False)  # narrow windows
     await send(browser, "/schedules/do/pause", name=name, reason="disks")
     assert "disks" in await page(browser, "/schedules")
     await send(browser, "/schedules/do/resume", name=name)
