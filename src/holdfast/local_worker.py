@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from holdfast.client import Client
@@ -14,7 +15,7 @@ from holdfast.database.migrate import prepare_schema
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
 from holdfast.errors import HoldfastError
-from holdfast.store.opening import make_store, opened_store
+from holdfast.store.opening import make_store, opened_store, thread_store
 from holdfast.store.port import Store
 from holdfast.tracing import worker_tracer
 from holdfast.values.durations import Duration
@@ -97,7 +98,7 @@ async def _working(
         app,
         store,
         options,
-        heartbeat_store=lambda: make_store(database, schema, connections=1),
+        heartbeat_store=partial(thread_store, database, schema),
         tracer=worker_tracer(app.name),
         shard=shard,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -13,7 +14,7 @@ from holdfast.database.migrate import migrate
 from holdfast.database.resolve import Connecting, Database, Source, resolve_database
 from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
-from holdfast.store.opening import make_store
+from holdfast.store.opening import make_store, thread_store
 from holdfast.values.durations import Duration
 from holdfast.values.waits import in_own_thread
 from holdfast.worker import Sweep, SweepLimits, SweepResult, WorkerOptions
@@ -127,7 +128,7 @@ async def opened_sweep(
             store,
             limits,
             options,
-            heartbeat_store=lambda: make_store(database, schema, connections=1),
+            heartbeat_store=partial(thread_store, database, schema),
             origin=origin,
             process=process,
         )

@@ -24,18 +24,23 @@ STAND_IN: Final[ContextVar[Callable[[], Store] | None]] = ContextVar(
 
 
 def make_store(
-    database: Database, schema: str, connections: int = 4, *, query_seconds: float = QUERY_SECONDS
+    database: Database,
+    schema: str,
+    connections: int = 4,
+    *,
+    query_seconds: float = QUERY_SECONDS,
+    check: bool = True,
 ) -> Store:
     """Return a store on a database, or that of clients over several.
 
-    It is not connected yet: its method `open` connects. A database that is a shard of several is
-    refused then, unless all are named.
+    It is not connected yet: its method `open` connects. Unless `check` is False, the schema of
+    another release is refused then, and a database that is a shard of several if not all are named.
     """
     if database.shards:
         from holdfast.store.shards import sharded
 
         parts = (
-            make_store(each, schema, connections, query_seconds=query_seconds)
+            make_store(each, schema, connections, query_seconds=query_seconds, check=check)
             for each in database.parts
         )
         return sharded(list(parts))
@@ -54,8 +59,17 @@ def make_store(
         read_url=connecting.read_url,
         tells=True,
         query_seconds=query_seconds,
-        alone=database.number is None,
+        check=check,
+        alone=check and database.number is None,
     )
+
+
+def thread_store(database: Database, schema: str) -> Store:
+    """Return a store for a thread of a worker, whose own store has checked the schema.
+
+    Another release may have migrated it since: the worker works on beside that one.
+    """
+    return make_store(database, schema, connections=1, check=False)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.cli import exits
@@ -15,7 +16,7 @@ from holdfast.cli.process.supervising import Starter, StopSignals, find_starter
 from holdfast.database.keeping import kept_running
 from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
-from holdfast.store.opening import make_store
+from holdfast.store.opening import make_store, thread_store
 from holdfast.tracing import worker_tracer
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, until_served
@@ -78,7 +79,7 @@ async def _serve(
         store,
         options,
         process=(process := WorkerProcess()),
-        heartbeat_store=lambda: make_store(database, schema, connections=1),
+        heartbeat_store=partial(thread_store, database, schema),
         origin=origin,
         tracer=tracer,
         observers=() if shown is None else (shown[0],),
