@@ -145,7 +145,7 @@ def test_an_option_that_does_not_exist_is_answered_with_what_was_meant(
         ({"deduplication": -1}, "deduplication: not a duration: -1"),
         ({"keep": "soon"}, "keep: not a duration: 'soon'"),
         ({"dead_letters": "no name"}, "dead_letters: 'no name' is not a name for a queue"),
-        ({"fifo": "yes"}, "fifo: True or False is needed, not 'yes'"),
+        ({"fifo": "yes"}, "fifo is True or False, not 'yes'"),
     ],
 )
 async def test_the_error_of_a_wrong_option_of_a_message_queue_names_the_queue(

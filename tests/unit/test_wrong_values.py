@@ -21,7 +21,7 @@ from holdfast.client import Client, Outgoing
 from holdfast.client.messaging import Signal
 from holdfast.client.schedules import CreateScheduleOptions
 from holdfast.definitions.starts import StartAndWaitOptions, StartManyOptions, StartOptions
-from holdfast.errors import HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.store.memory import MemoryStore
 from holdfast.types import Receipt
 
@@ -139,15 +139,20 @@ async def client() -> AsyncIterator[Client]:
         yield client
 
 
+async def make(call: Callable[..., Any], given: dict[str, Any]) -> None:
+    """Make a call to its end."""
+    found = call(**given)
+    if inspect.isasyncgen(found):
+        async for _ in found:
+            pass
+    elif inspect.isawaitable(found):
+        await found
+
+
 async def outcome(call: Callable[..., Any], given: dict[str, Any]) -> Exception | None:
     """Make a call to its end. Return the error that it should not have raised."""
     try:
-        found = call(**given)
-        if inspect.isasyncgen(found):
-            async for _ in found:
-                pass
-        elif inspect.isawaitable(found):
-            await found
+        await make(call, given)
     except HoldfastError:
         pass
     except Exception as error:
@@ -176,3 +181,33 @@ async def test_a_wrong_value_is_refused_by_an_error_of_holdfast(client: Client, 
             if (error := await outcome(call, arguments)) is not None:
                 wrong.append(f"{what}: {type(error).__name__}: {error}")
     assert wrong == []
+
+
+ANSWERS: Final = {
+    "activities.fail": "retryable",
+    "approvals.decide": "approved",
+    "builds.promote": "force",
+    "flows.compile": "replace",
+    "flows.delete": "force",
+    "handle.stream_items": "restarts",
+    "limits.remove": "units",
+    "queues.create": "fifo",
+    "queues.nack": "counted",
+    "runs.cancel_all": "dry_run",
+    "runs.reschedule": "no_deadline",
+    "runs.retry": "failed_steps",
+    "topics.subscribe": "allow_inner",
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+async def test_a_text_is_neither_yes_nor_no(client: Client, name: str) -> None:
+    """`force="no"` was a yes."""
+    handle = await client.start(checkout)
+    of, _, method = name.partition(".")
+    group, found = handle if of == "handle" else getattr(client, of), needed(handle.run_id)
+    given, call = found.get(name) or found[of], getattr(group, method)
+    must = {each: given[each] for each, is_needed in arguments_of(name, call).items() if is_needed}
+    must |= {each: given[each] for each, calls in ONE_OF.items() if name in calls}
+    with pytest.raises(ConfigurationError, match=f"{ANSWERS[name]} is True or False, not 'no'"):
+        await make(call, {**must, ANSWERS[name]: "no"})

@@ -9,6 +9,7 @@ from holdfast.codec import describe, encode, encode_error
 from holdfast.errors import InvalidInput, TokenUnknown
 from holdfast.store.shared_calls import persist
 from holdfast.types import ActivityEnd, ActivityOutcome, ErrorInfo
+from holdfast.values.numbers import true_or_false
 from holdfast.values.texts import check_text, clipped
 
 _LEASES = 1_000_000_000  # more than a task ever has
@@ -49,6 +50,7 @@ class Activities(Group):
             print("the attempt is over")
         ```
         """
+        true_or_false(retryable, "retryable")
         outcome = await _end_attempt(
             self._session, token, error=_encode_failure(error), retryable=retryable
         )

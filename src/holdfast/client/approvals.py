@@ -24,7 +24,7 @@ from holdfast.errors import (
 from holdfast.insight.approvals import OpenApproval, read_approval
 from holdfast.store.shared_calls import persist
 from holdfast.types import Decided, Decision, FormField
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 from holdfast.values.texts import check_id, check_text
 
 MAX_OPEN = 1_000  # open approvals of one run that are read
@@ -87,8 +87,7 @@ class Approvals(Group):
             await client.approvals.decide(approval.run_id, approval.key, True, by="ann")
         ```
         """
-        if not isinstance(approved, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidInput(f"approved is True or False, not {approved!r}")
+        true_or_false(approved, "approved")
         decision = Decision(
             run_id=await self._session.newest_of(run),
             key=check_text("key", key),

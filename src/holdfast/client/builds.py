@@ -14,6 +14,7 @@ from holdfast.errors import InvalidInput, UnknownBuild
 from holdfast.store.shared_calls import persist
 from holdfast.types import BuildInfo, MovedRuns, MoveOutcome, RouteChange
 from holdfast.values.names import check_app_name, check_build
+from holdfast.values.numbers import true_or_false
 from holdfast.values.texts import several
 
 _AT_ONCE: Final = 500  # runs that are moved in one transaction
@@ -45,6 +46,7 @@ class Builds(Group):
         await client.builds.promote("a81f", app="shop")
         ```
         """
+        true_or_false(force, "force")
         named, of = check_build(build), await self._app(app)
         store = self._session.store
         change = await persist(partial(store.promote_build, of, named, force=force))

@@ -18,13 +18,14 @@ from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
-from holdfast.errors import ConfigurationError, ForkRefused, RunNotFound
+from holdfast.errors import ForkRefused, RunNotFound
 from holdfast.insight.retries import find_retries
 from holdfast.store.port.reads import note_away, noting_reads
 from holdfast.store.port.shards import MayBeAway, ShardAway, ask_most
 from holdfast.store.shared_calls import TakingParts
 from holdfast.types import OPEN_STATES, Delivered, Delivery, Reschedule, RunRecord, State
-from holdfast.values.texts import check_by, clipped, several
+from holdfast.values.numbers import true_or_false
+from holdfast.values.texts import check_by, several
 
 PAGE = 200
 RETRIES_AT_ONCE = 8
@@ -67,9 +68,7 @@ class BulkChange:
         self._where: RunFilters | Sequence[RunRef] = (
             cast("RunFilters", where) if isinstance(where, dict) else several("runs", where)
         )
-        if not isinstance(dry_run, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"dry_run is True or False, not {clipped(dry_run)}")
-        self._dry_run, self._progress = dry_run, progress
+        self._dry_run, self._progress = true_or_false(dry_run, "dry_run"), progress
         self._left_to_parents = 0
 
     async def cancel(self, reason: str | None, by: str | None = None) -> BulkOutcome:

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidInput, UnknownFlow
 from holdfast.store.shared_calls import persist
 from holdfast.types import FlowInfo, FlowShape
 from holdfast.values.names import check_reference, is_same_name, split_name
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 from holdfast.values.suggestions import similar_name
 from holdfast.values.texts import clipped
 
@@ -67,6 +67,7 @@ class Flows(Group):
         ```
         """
         session, flows = self._session, _flows_of(app)
+        true_or_false(replace, "replace")
         return await compile_flows(session.store, flows, session.tell, replace=replace)
 
     async def check(self, app: App) -> builtins.list[CompiledFlow]:
@@ -94,6 +95,8 @@ class Flows(Group):
         print(deleted, "runs deleted")
         ```
         """
+        for option, given in (("terminate", terminate), ("force", force)):
+            true_or_false(given, option)
         name = (await self.get(flow)).name
         delete = partial(self._session.store.delete_flow, terminate=terminate, force=force)
         total, before, is_done = None, None, False

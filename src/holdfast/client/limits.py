@@ -19,6 +19,7 @@ from holdfast.store.shared_calls import persist
 from holdfast.types import LimitInfo, LimitKind, LimitRule, LimitScope, Notice
 from holdfast.values.key_paths import shown_path
 from holdfast.values.names import check_queue_name, check_reference, full_name, split_name
+from holdfast.values.numbers import true_or_false
 from holdfast.values.texts import check_text, clipped
 
 
@@ -80,7 +81,7 @@ class Limits(Group):
         ```
         """
         scope, name = await self._named(queue, workflow, activity)
-        kind = "units" if units and limit is Rate else _kind(limit)
+        kind = "units" if true_or_false(units, "units") and limit is Rate else _kind(limit)
         if scope == "activity" and key:
             key = (await self._known_paths(name)).get(key, key)
         remove = self._session.store.remove_limit

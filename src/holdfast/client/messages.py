@@ -28,7 +28,7 @@ from holdfast.types import (
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import checked_micros, to_datetime
 from holdfast.values.names import check_queue_name
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 from holdfast.values.texts import check_headers, check_id, check_text, clipped, several
 
 _PURGED_AT_ONCE: Final = 10_000
@@ -205,6 +205,7 @@ async def nack_messages(
     """Give messages back. Return what `Queues.nack` says."""
     if error is not None and not isinstance(error, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"error {clipped(error)} is not a str: of an exception, give its text")
+    true_or_false(counted, "counted")
     why = None if error is None else storable(error)
     returns = [MessageReturn(each, seconds(delay), why, counted) for each in receipts_of(messages)]
     return await session.change(partial(session.store.return_messages, returns))

@@ -15,7 +15,7 @@ from holdfast.types import Delivery, Reschedule
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_queue_name
-from holdfast.values.texts import clipped
+from holdfast.values.numbers import true_or_false
 
 
 class RescheduleOptions(TypedDict, total=False):
@@ -53,9 +53,7 @@ def read_change(options: RescheduleOptions) -> Reschedule:
     check_options(options, RescheduleOptions.__annotations__, "reschedule")
     queue, delay, start_at = options.get("queue"), options.get("delay"), options.get("start_at")
     deadline, timeout = options.get("deadline"), options.get("timeout")
-    no_deadline = options.get("no_deadline", False)
-    if not isinstance(no_deadline, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"no_deadline is True or False, not {clipped(no_deadline)}")
+    no_deadline = true_or_false(options.get("no_deadline", False), "no_deadline")
     if delay is not None and start_at is not None:
         raise ConfigurationError("give either delay or start_at, not both")
     if (deadline is not None) + (timeout is not None) + no_deadline > 1:

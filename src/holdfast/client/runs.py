@@ -55,7 +55,7 @@ from holdfast.types import (
 )
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import COUNTED, check_attribute_name
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 from holdfast.values.texts import check_text
 
 _MOST_COUNTED: Final = 10_000
@@ -365,6 +365,7 @@ class Runs(Group):
             print(refusal.reason)
         ```
         """
+        true_or_false(failed_steps, "failed_steps")
         found = await retry_of(self._session, run, from_step, failed_steps=failed_steps)
         if isinstance(found, RunRecord):
             return self._handle(found.run_id, already_existed=True, status_at_start=found.status)
@@ -382,6 +383,7 @@ class Runs(Group):
         print("kept:", plan.kept, "made again:", plan.failed + plan.after)
         ```
         """
+        true_or_false(failed_steps, "failed_steps")
         run_id = await newest(self._session.store, await self._session.newest_of(run))
         await get_record(self._session, run_id)
         return await self._session.store.retry_plan(run_id, failed_steps=failed_steps)

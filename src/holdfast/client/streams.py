@@ -33,7 +33,7 @@ from holdfast.types import (
     WriterState,
 )
 from holdfast.values.names import check_stream_name
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 
 MOST_ITEMS: Final = 10_000  # of a page
 
@@ -141,7 +141,8 @@ async def _read_chain(
         raise ConfigurationError(f"attempts={attempts!r}: read those that are counted, or all")
     if whole_number(after, "a stream", "after", -1) < 0:
         raise InvalidInput(f"after={after}: the first value of a stream has the offset 1")
-    decode, restarts = decoder(object if kind is None else kind), options.get("restarts", False)
+    decode = decoder(object if kind is None else kind)
+    restarts = true_or_false(options.get("restarts", False), "restarts")
     chain = StreamChain(session, name, after if restarts else 0, by_key=isinstance(run, tuple))
     next_id: UUID | None = await first_run(session, run, name, after, restarts=restarts)
     restarted: list[Restarted] = []

@@ -30,7 +30,7 @@ from holdfast.types import (
 )
 from holdfast.values.ids import uuid7
 from holdfast.values.names import check_queue_name
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 from holdfast.values.patterns import check_pattern, check_topic
 from holdfast.values.texts import check_id
 from holdfast.webhooks import check_host, check_secret, check_url
@@ -116,6 +116,7 @@ class Topics(Group):
         that cannot be, and what `start` raises for a workflow and its options.
         """
         check_pattern(pattern)
+        true_or_false(allow_inner, "allow_inner")
         if url is None and (secret is not None or allow_inner):
             raise TypeError("secret and allow_inner are options of a url")
         queue = options.get("queue")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from holdfast.definitions.options import option, option_seconds
-from holdfast.errors import ConfigurationError
 from holdfast.types import QueueSettings
 from holdfast.values.durations import Duration
 from holdfast.values.names import check_queue_name
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 
 
 def settings_of(
@@ -27,9 +26,7 @@ def settings_of(
     """
     of = f"message queue {check_queue_name(name)}"
     for each, value in zip(("fifo", "priorities", "filters"), kind, strict=True):
-        # Callers without a type checker pass anything.
-        if not isinstance(value, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"{of}: {each}: True or False is needed, not {value!r}")
+        true_or_false(value, f"{of}: {each}")
     fifo, priorities, filters = kind
     if max_receives is not None:
         max_receives = whole_number(max_receives, of, "max_receives", 1)

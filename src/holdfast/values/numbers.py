@@ -1,4 +1,4 @@
-"""Whole numbers that options are."""
+"""Whole numbers, and yes or no, that options are."""
 
 from __future__ import annotations
 
@@ -17,3 +17,10 @@ def whole_number(number: object, of: str, name: str, least: int, most: int = MAX
     raise ConfigurationError(
         f"{of}: {name}: a whole number from {least} to {most:,} is needed, not {clipped(number)}"
     )
+
+
+def true_or_false(given: object, name: str) -> bool:
+    """Return the yes or no that an option is. Raises ConfigurationError: "no" would be yes."""
+    if isinstance(given, bool):
+        return given
+    raise ConfigurationError(f"{name} is True or False, not {clipped(given)}")

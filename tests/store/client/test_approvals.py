@@ -14,6 +14,7 @@ from holdfast.errors import (
     ApprovalClosed,
     ApprovalDecided,
     ApprovalNotFound,
+    ConfigurationError,
     InvalidInput,
     RunNotFound,
 )
@@ -135,7 +136,7 @@ async def test_a_decision_without_a_waiting_run_says_so(client: Client, finisher
 
 async def test_a_decision_is_true_or_false(client: Client, finisher: Finisher) -> None:
     run_id = await asked(client, finisher)
-    with pytest.raises(InvalidInput, match="approved is True or False, not 'yes'"):
+    with pytest.raises(ConfigurationError, match="approved is True or False, not 'yes'"):
         await client.approvals.decide(run_id, "refund", "yes")  # type: ignore[arg-type]
     assert len(await client.approvals.list()) == 1
 
