@@ -157,3 +157,14 @@ def test_a_sweep_without_the_archive_uses_the_one_that_workers_have(
     assert len(cli.json("archive", "list")) == 1
     assert cli.json("archive", "forget") == {"forgotten": place}
     cli("archive", "list", code=exits.USAGE)
+
+
+def test_an_export_that_fails_leaves_no_file(
+    cli: CommandLine, archived: str, tmp_path: Path
+) -> None:
+    """The next try was refused, as the file existed. Without its directory it was a traceback."""
+    file = tmp_path / "log.jsonl"
+    cli("archive", "export", str(uuid4()), "--output", str(file), code=exits.NOT_FOUND)
+    assert not file.exists()
+    told = cli("archive", "export", archived, "--output", f"{tmp_path}/none/log", code=1)
+    assert "Could not open file" in told.stderr

@@ -13,9 +13,11 @@ from uuid import uuid4
 
 import psycopg
 import pytest
+from click.testing import CliRunner
 
 from holdfast import errors
 from holdfast.cli import exits
+from holdfast.cli.root import holdfast
 from holdfast.database import schema
 from tests.cli.conftest import CommandLine
 from tests.cli.processes import call, running, until
@@ -199,3 +201,21 @@ def test_nothing_is_said_if_nobody_reads_the_output() -> None:
             )
             assert done.stderr == ""
             assert done.returncode in (code, exits.OK)  # `true` may end after the output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("runs", "list", "--data"),
+        ("check", "--logs"),
+        ("init", "shop"),
+        ("runs", "export", "checkout/a", "--output"),
+        ("archive", "export", "checkout/a", "--output"),
+    ],
+    ids=lambda command: " ".join(command[:2]),
+)
+@pytest.mark.parametrize("name", ["x" * 5000, "a\ud800"], ids=["long", "surrogate"])
+def test_a_path_that_no_file_can_have_is_a_wrong_value(command: tuple[str, ...], name: str) -> None:
+    done = CliRunner().invoke(holdfast, [*command, name])
+    assert (done.exit_code, type(done.exception)) == (exits.USAGE, SystemExit), done.output
+    assert "Invalid value for" in done.output

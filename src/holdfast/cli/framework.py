@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import sys
 from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
@@ -17,6 +19,7 @@ from holdfast.cli.render.hints import with_database
 from holdfast.cli.settings import change, settings_of
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.values.suggestions import nearest
+from holdfast.values.texts import clipped
 
 F = TypeVar("F", bound=Callable[..., Any] | click.Command)
 
@@ -154,6 +157,21 @@ class RootGroup(Group):
         )
 
 
+class FilePath(click.Path):
+    """A path. One that no file can have is refused as it is read: it raised later."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        try:
+            os.stat(value)
+        except OSError as error:
+            if error.errno == errno.ENAMETOOLONG:
+                self.fail(f"{clipped(value)}: {error.strerror}", param, ctx)
+        except ValueError as error:
+            self.fail(f"{clipped(value)}: {error}", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 def _check_platform() -> None:
     if sys.platform == "win32":
         raise ConfigurationError(
@@ -195,7 +213,7 @@ def global_options() -> list[click.Parameter]:
         make(
             "--data DIR",
             "The directory of the embedded PostgreSQL. Default: $HOLDFAST_HOME, then ~/.holdfast.",
-            type=click.Path(file_okay=False, path_type=Path),
+            type=FilePath(file_okay=False, path_type=Path),
         ),
         make(
             "--listen-database URL",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.cli.answers import Answer, call
-from holdfast.cli.framework import Group, command, option, sources
+from holdfast.cli.framework import FilePath, Group, command, option, sources
 from holdfast.cli.inputs import duration
 from holdfast.cli.render.console import console, plain, table, whole
 from holdfast.insight.wording import moment, shorten
@@ -99,7 +99,7 @@ async def show(link: Link, reference: str) -> Answer:
 )
 @click.argument("references", metavar="[RUN]...", nargs=-1)
 @option("--workflow NAME", "All archived runs of this workflow or flow.")
-@option("--output FILE", "A new file; the default is stdout.", type=Path)
+@option("--output FILE", "A new file; the default is stdout.", type=FilePath(path_type=Path))
 def export(references: tuple[str, ...], workflow: str | None, output: Path | None) -> None:
     """Write archived runs as lines of JSON, as they stand in the archive.
 
@@ -112,10 +112,12 @@ def export(references: tuple[str, ...], workflow: str | None, output: Path | Non
 
     async def work(link: Link) -> int:
         written = 0
-        with click.open_file("-" if output is None else str(output), "w") as file:
+        name = "-" if output is None else str(output)
+        with click.open_file(name, "w", lazy=True) as file:
             if workflow is None:
                 for reference in references:
-                    file.writelines(f"{line}\n" for line in (await _get(link, reference)).lines)
+                    lines = (await _get(link, reference)).lines
+                    file.writelines(f"{line}\n" for line in lines)  # opens it
                     written += 1
                 return written
             done: set[UUID] = set()

@@ -8,7 +8,7 @@ import click
 
 from holdfast.cli.answers import current_settings
 from holdfast.cli.exits import Refusal
-from holdfast.cli.framework import command, option
+from holdfast.cli.framework import FilePath, command, option
 from holdfast.cli.inputs import app_argument, past_moment, process_count
 from holdfast.cli.render.console import plain, write_json
 from holdfast.insight.wording import several
@@ -54,7 +54,7 @@ _UNCHECKED = 2
     "--logs DIR",
     "Check the runs that `holdfast runs export` has written to this directory or file, and "
     "no database.",
-    type=click.Path(exists=True),
+    type=FilePath(exists=True),
 )
 @option(
     "--build BUILD",

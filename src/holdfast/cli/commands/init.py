@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.framework import command
+from holdfast.cli.framework import FilePath, command
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ _COMMON = ("pyproject.toml", "compose.yaml", "README.md", "AGENTS.md", ".gitigno
     ),
 )
 @click.argument("kind", type=click.Choice(list(STARTERS)))
-@click.argument("folder", type=click.Path(path_type=Path), required=False)
+@click.argument("folder", type=FilePath(path_type=Path), required=False)
 def init(kind: str, folder: Path | None) -> None:
     """Write a small project: workflows, their tests, a Compose file, a README, and an AGENTS.md.
 

@@ -16,7 +16,7 @@ import click
 from holdfast.cli.answers import Answer, call, current_settings
 from holdfast.cli.exits import FAILED, Refusal
 from holdfast.cli.finding import find_run
-from holdfast.cli.framework import command, option
+from holdfast.cli.framework import FilePath, command, option
 from holdfast.cli.inputs import app_argument, complete_app
 from holdfast.cli.render.console import write_json
 
@@ -42,7 +42,7 @@ _NOT_COMPARED: Final = {"started_at", "fire_at", "seen", "python", "caught"} | _
     ),
 )
 @click.argument("reference", metavar="RUN")
-@option("-o --output FILE", "A new file; the default is stdout.", type=Path)
+@option("-o --output FILE", "A new file; the default is stdout.", type=FilePath(path_type=Path))
 def export(reference: str, output: Path | None) -> None:
     """Write a run with its log as one line of JSON, for `holdfast check --logs` and `replay`.
 

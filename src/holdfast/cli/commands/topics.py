@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.cli.answers import Answer, answer
-from holdfast.cli.framework import Group, command, option, sources
+from holdfast.cli.framework import FilePath, Group, command, option, sources
 from holdfast.cli.inputs import json_of
 from holdfast.cli.render.console import console, folding, numbers, plain, table
 from holdfast.cli.render.hints import with_database
@@ -92,7 +92,7 @@ async def publish(link: Link, topic: str, payload: object, event_id: str | None)
 @option(
     "--secret-file",
     "Of a URL: the file that has the secret.",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FilePath(exists=True, dir_okay=False, path_type=Path),
 )
 @option("--allow-inner", "Of a URL: it may be at an inner address.")
 def subscribe(
