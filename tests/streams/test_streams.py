@@ -549,7 +549,7 @@ async def test_a_value_that_cannot_be_stored_is_refused_where_it_is_written(
         for number in range(100):
             ctx.stream(f"s{number}")
         with pytest.raises(ConfigurationError, match="100"):
-            ctx.stream("one too many")
+            ctx.stream("one-too-many")
         with pytest.raises(PayloadError):
             ctx.stream("s1").write("x" * 65_536)
         return await say()

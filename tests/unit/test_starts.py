@@ -140,6 +140,8 @@ def test_a_key_makes_the_id() -> None:
 
 def test_as_many_keys_as_inputs_are_required() -> None:
     assert [run.key for run in launch().runs([1, 2], ["a", "b"])] == ["a", "b"]
+    orders = {"a": 1, "b": 2}
+    assert [run.key for run in launch().runs(orders.values(), orders)] == ["a", "b"]
     with pytest.raises(InvalidInput, match="keys: 2 are needed, one for each input, not 1"):
         launch().runs([1, 2], ["a"])
 

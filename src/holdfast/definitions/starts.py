@@ -146,7 +146,7 @@ class PreparedStart(msgspec.Struct, frozen=True):
 def _keys_of(inputs: list[object], keys: Iterable[str]) -> list[str]:
     """Return the keys of inputs. Raises InvalidInput unless there are as many."""
     most = len(inputs) + 1  # an iterator may have no end
-    given = several("keys", islice(keys, most) if isinstance(keys, Iterator) else keys)
+    given = several("keys", islice(keys, most) if isinstance(keys, Iterator) else keys, str)
     if len(given) != len(inputs):
         found = "more" if len(given) > len(inputs) else f"{len(given):,}"
         raise InvalidInput(f"keys: {len(inputs):,} are needed, one for each input, not {found}")

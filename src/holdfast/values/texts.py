@@ -44,10 +44,12 @@ def check_id(what: str, text: str) -> str:
 def several(what: str, given: Iterable[T], kind: type[Any] | UnionType = object) -> list[T]:
     """Return several values of a kind as a list. Raises InvalidInput for anything else.
 
-    A text is refused, and so is a mapping: its characters or its names would each be one.
+    A text is refused, as its characters would each be one; and where a value of any kind may be
+    one, a mapping, as its names would be.
     """
     found: object = given
-    if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+    refused = isinstance(found, str | bytes) or (kind is object and isinstance(found, Mapping))
+    if refused or not isinstance(found, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"{what} are several, as in a list, not {clipped(given)}")
     values = list(given)
     for each in values:
