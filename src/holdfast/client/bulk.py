@@ -18,7 +18,15 @@ from holdfast.client.forking import prepare_retry, retry_run
 from holdfast.client.messaging import Signal, encode_signal
 from holdfast.client.naming import RunRef
 from holdfast.client.session import Session
-from holdfast.errors import ForkRefused, RunNotFound
+from holdfast.errors import (
+    DatabaseUnavailable,
+    ForkRefused,
+    HoldfastError,
+    InsufficientRights,
+    RunNotFound,
+    SchemaMissing,
+    ShardsChanged,
+)
 from holdfast.insight.retries import find_retries
 from holdfast.store.port.reads import note_away, noting_reads
 from holdfast.store.port.shards import MayBeAway, ShardAway, ask_most
@@ -31,6 +39,9 @@ PAGE = 200
 RETRIES_AT_ONCE = 8
 
 FAILED: tuple[State, ...] = ("failed", "timed_out")
+
+_MOST_REFUSED = 20  # runs whose retry raised: then it ends
+_OF_ALL_RUNS = (DatabaseUnavailable, InsufficientRights, SchemaMissing, ShardsChanged)
 
 
 class BulkOutcome(msgspec.Struct, frozen=True):
@@ -70,6 +81,7 @@ class BulkChange:
         )
         self._dry_run, self._progress = true_or_false(dry_run, "dry_run"), progress
         self._left_to_parents = 0
+        self._refused: dict[UUID, HoldfastError] = {}  # runs that could not be retried
 
     async def cancel(self, reason: str | None, by: str | None = None) -> BulkOutcome:
         """Ask the runs to end."""
@@ -122,7 +134,20 @@ class BulkChange:
         change = self._count_retriable if self._dry_run else self._retry_page
         if isinstance(self._where, dict) and self._where.get("parent") is None:
             change = partial(self._without_children, change)
-        return await self._change_all(FAILED, change)
+        done = await self._change_all(FAILED, change)
+        for run_id, error in self._refused.items():
+            raise self._first_refused(run_id, error, done)
+        return done
+
+    def _first_refused(
+        self, run_id: UUID, error: HoldfastError, done: BulkOutcome
+    ) -> HoldfastError:
+        """Return the error of the first run that could not be retried; it says what was done."""
+        error.args = (
+            f"run {run_id} could not be retried: {error}. So {len(self._refused)} of "
+            f"{done.matched} runs are as before, and {done.changed} were retried; {self._again}",
+        )
+        return error
 
     async def _without_children(
         self, change: Callable[[Sequence[RunRecord]], Awaitable[int]], runs: Sequence[RunRecord]
@@ -301,6 +326,13 @@ class BulkChange:
             except ShardAway as error:  # at first perhaps another one, which was to have the retry
                 if is_last:
                     note_away(error.shards)
+            except _OF_ALL_RUNS:
+                raise
+            except HoldfastError as error:  # the others may be retried
+                self._refused[run.run_id] = error
+                if len(self._refused) > _MOST_REFUSED:
+                    raise
+                return False
         return False
 
 

@@ -12,9 +12,9 @@ from holdfast.client import Client, bulk
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.filters import RunFilters
 from holdfast.codec import encode
-from holdfast.errors import ConfigurationError, InvalidName
+from holdfast.errors import ConfigurationError, InvalidName, PayloadError
 from holdfast.store.port import Store
-from holdfast.types import JSON, Finish, RecordPage, RunFilter
+from holdfast.types import JSON, Finish, Fork, RecordPage, RunFilter
 
 from .workflows import Finisher, tick
 
@@ -178,6 +178,45 @@ async def test_failed_runs_are_retried_once_each(client: Client, finisher: Finis
     assert await client.runs.retry_all({"tags": "night"}) == BulkOutcome(12, 12, 0)
     assert await client.runs.retry_all({"tags": "night"}) == BulkOutcome(12, 0, 12)
     assert len(await finisher.complete(1)) == 12
+
+
+async def test_a_run_that_cannot_be_retried_stops_no_other(
+    client: Client, store: Store, finisher: Finisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error says which it was, and how many were retried. The same call does the rest."""
+    monkeypatch.setattr(bulk, "PAGE", 5)
+    handles = await client.start_many(tick, [None] * 12, tags=["night"])
+    await finisher.fail(ValueError("no"))
+    refused, fork_run = handles[4].run_id, store.fork_run
+
+    async def refuse(fork: Fork) -> Any:
+        if fork.run_id == refused:
+            raise PayloadError("a value is nested too deeply")
+        return await fork_run(fork)
+
+    monkeypatch.setattr(store, "fork_run", refuse)
+    with pytest.raises(PayloadError, match=f"{refused} could not.* too deeply.* 11 were retried"):
+        await client.runs.retry_all({"tags": "night"})
+    monkeypatch.setattr(store, "fork_run", fork_run)
+    assert await client.runs.retry_all({"tags": "night"}) == BulkOutcome(12, 1, 11)
+
+
+async def test_retries_end_if_most_cannot_be(
+    client: Client, store: Store, finisher: Finisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What refuses all of them may take long for each: 21 are tried, and those under way."""
+    await client.start_many(tick, [None] * 60, tags=["night"])
+    await finisher.fail(ValueError("no"))
+    tried = list[Fork]()
+
+    async def refuse(fork: Fork) -> Any:
+        tried.append(fork)
+        raise PayloadError("a value is nested too deeply")
+
+    monkeypatch.setattr(store, "fork_run", refuse)
+    with pytest.raises(PayloadError, match="too deeply"):
+        await client.runs.retry_all({"tags": "night"})
+    assert len(tried) < 21 + bulk.RETRIES_AT_ONCE
 
 
 async def test_an_interrupted_operation_continues_where_it_stopped(client: Client) -> None:
