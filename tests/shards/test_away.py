@@ -18,10 +18,12 @@ from holdfast.client import bulk
 from holdfast.client.bulk import BulkOutcome
 from holdfast.client.naming import RunRef
 from holdfast.errors import (
+    DatabaseError,
     DatabaseUnavailable,
     HoldfastError,
     ResultTimeout,
     RunActive,
+    SchemaMissing,
     UnknownWorkflow,
 )
 from holdfast.insight.check import Check
@@ -31,6 +33,7 @@ from holdfast.store.port.shards import MayBeAway
 from holdfast.store.shards.homes import home_of
 from holdfast.types import DeclaredRules, NewRun, StartRules
 from holdfast.values.ids import keyed_run_id
+from tests.databases import execute
 from tests.entities import carts
 from tests.shards.app import add_one, app, fail, gather_signals, tell
 from tests.shards.engine import Workers, away, client_of, engine_of, id_of, opened
@@ -415,3 +418,63 @@ async def test_starts_after_a_new_rule_do_not_fail_with_the_shard_that_is_away(
         starts = (client.start(add_one, 1, run_id=run_id) for run_id in ids)
         found = await asyncio.gather(*starts, return_exceptions=True)
     assert [isinstance(each, DatabaseUnavailable) for each in found] == [True] * 3 + [False] * 6
+
+
+@pytest.mark.parametrize(
+    "lacks",
+    [
+        "delete from holdfast.schema_migrations where version > 50",
+        "update holdfast.schema_migrations set version = version + 1000 where version > 50",
+    ],
+    ids=["older", "newer"],
+)
+async def test_a_shard_of_another_release_is_left_out_of_lists(
+    stores: list[Store], urls: list[str], lacks: str
+) -> None:
+    """What the others have is listed, and runs of them start. Its own calls say what is wrong."""
+    async with client_of(app, urls) as client:
+        here = await client.start(gather_signals, 1, run_id=id_of(2))
+    await stores[1].close()
+    execute(urls[1], lacks)
+    await _check_without_shard_1(urls, here.run_id)
+
+
+async def test_a_shard_without_a_schema_is_left_out_of_lists(
+    stores: list[Store], urls: list[str]
+) -> None:
+    async with client_of(app, urls) as client:
+        here = await client.start(gather_signals, 1, run_id=id_of(2))
+    execute(urls[1], "alter schema holdfast rename to other")
+    try:
+        await _check_without_shard_1(urls, here.run_id)
+    finally:
+        execute(urls[1], "alter schema other rename to holdfast")
+
+
+async def _check_without_shard_1(urls: list[str], listed: UUID) -> None:
+    async with client_of(app, urls) as client:
+        with noting_reads() as notes:
+            assert [each.run_id for each in (await client.runs.list()).runs] == [listed]
+            assert await client.runs.count("state")
+        assert notes.away == {1}
+        await client.start(gather_signals, 1, run_id=id_of(0))
+        with pytest.raises(DatabaseError, match=r"holdfast migrate|upgrade holdfast"):
+            await client.start(gather_signals, 1, run_id=id_of(1))
+
+
+async def test_a_shard_that_becomes_unusable_is_left_out_of_lists(
+    client: Client, urls: list[str]
+) -> None:
+    here = await client.start(gather_signals, 1, run_id=id_of(2))
+    execute(urls[1], "alter schema holdfast rename to other")
+    try:
+        with noting_reads() as notes:
+            assert [each.run_id for each in (await client.runs.list()).runs] == [here.run_id]
+        assert notes.away == {1}
+        with pytest.raises(MayBeAway, match="shard 1 is away"):
+            await client.runs.get(id_of(1))
+        with pytest.raises(SchemaMissing, match="holdfast migrate"):
+            await client.start(gather_signals, 1, run_id=id_of(1))
+    finally:
+        execute(urls[1], "alter schema other rename to holdfast")
+    assert [each.run_id for each in (await client.runs.list()).runs] == [here.run_id]

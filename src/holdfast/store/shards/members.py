@@ -17,6 +17,10 @@ from holdfast.errors import (
     DatabaseError,
     DatabaseUnavailable,
     HoldfastError,
+    InsufficientRights,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
     ShardsChanged,
     TransientDatabaseError,
 )
@@ -36,6 +40,13 @@ _PAUSE_SECONDS: Final = 1.0  # after a database could not be opened, calls fail 
 _NOTICE_SECONDS: Final = 2.0  # so old may be what lists know of shards that are added
 _COUNTED_SECONDS: Final = 10.0  # so old may be what lists know, if all that are named are shards
 _ADD: Final = "`holdfast shards add`"
+_UNUSABLE: Final = (  # for now: lists do without it
+    DatabaseUnavailable,
+    InsufficientRights,
+    SchemaMissing,
+    SchemaOutdated,
+    SchemaTooNew,
+)
 
 
 class Member:
@@ -113,13 +124,13 @@ class Members:
     async def open(self) -> None:
         """Open those that can be opened, and check that they are one engine. Idempotent.
 
-        Raises DatabaseUnavailable if none can be opened; ShardsChanged and ConfigurationError if
+        Raises what the first raised if none can be opened; ShardsChanged and ConfigurationError if
         they are not the shards of one engine.
         """
         found = await asyncio.gather(*(each.open() for each in self.named), return_exceptions=True)
-        away = [each for each in found if isinstance(each, DatabaseUnavailable)]
+        away = [each for each in found if isinstance(each, _UNUSABLE)]
         for each in found:
-            if isinstance(each, BaseException) and not isinstance(each, DatabaseUnavailable):
+            if isinstance(each, BaseException) and not isinstance(each, _UNUSABLE):
                 raise each
         if len(away) == len(found):
             raise away[0]
@@ -306,7 +317,7 @@ async def answered(calls: Mapping[int, Awaitable[T]]) -> tuple[dict[int, T], lis
     answers: dict[int, T] = {}
     away: list[DatabaseError] = []
     for number, answer in zip(calls, found, strict=True):
-        if isinstance(answer, DatabaseUnavailable | TransientDatabaseError):
+        if isinstance(answer, (*_UNUSABLE, TransientDatabaseError)):
             away.append(answer)
             note_away([number])
         elif isinstance(answer, BaseException):
