@@ -283,7 +283,7 @@ class ConsumerLoop:
 
     def _siblings_pause(self, pause: float) -> float:
         """Return when to look again for messages whose delivery still runs."""
-        if self._starts.waiting:  # they met the lock of another transaction
+        if self._starts.waiting:  # for a lock of others, or an object
             pause = min(pause, _LOCKED_SECONDS)
         since = min((each.done_since for each in self._held.values()), default=math.inf)
         return min(pause, max(0.001, since + _SIBLINGS_SECONDS - time.monotonic()))
@@ -291,7 +291,7 @@ class ConsumerLoop:
     async def _flush(self, *, at_once: bool = False) -> None:
         """Record the ends of messages that are not those of a whole delivery."""
         if self._starts.waiting:
-            await self._starts.record()
+            await self._starts.record(at_once=at_once)
         limit = math.inf if at_once else time.monotonic() - _SIBLINGS_SECONDS
         done, self._single = self._single, []
         for delivery in list(self._held.values()):

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
 import pytest
 
-from holdfast import App, Context
+from holdfast import App, Context, current_message
 from holdfast.client import Client
 from holdfast.errors import ConfigurationError, ObjectsUnavailable, PayloadError, PayloadLocked
 from holdfast.objects import Objects
@@ -617,3 +618,42 @@ def test_wrong_options_are_refused_at_once() -> None:
             LargePayloads("file:///payloads", above=size)
     with pytest.raises(ConfigurationError, match="large_payloads takes LargePayloads"):
         App("bank", large_payloads=cast("Any", "s3://bucket"))
+
+
+async def test_a_message_whose_run_waits_for_an_object_keeps_no_other_waiting(
+    store: Store, large: LargePayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The input of its run is large, and the object store hangs. It starts when that answers."""
+    app, answers, asked = make_app(large), asyncio.Event(), asyncio.Event()
+
+    @app.consumer("orders")
+    def book(text: str) -> None:
+        current_message().start("bank/echo", text, tags=[text[:3]])
+
+    objects_at = store.objects_at
+
+    def hanging(url: str) -> Any:
+        async def put(name: str, data: bytes) -> None:
+            asked.set()
+            await answers.wait()
+            await objects_at(url).put(name, data)
+
+        return SimpleNamespace(url=url, put=put, get=objects_at(url).get)
+
+    monkeypatch.setattr(store, "objects_at", hanging)
+    monkeypatch.setattr(shelf, "_PUT_SECONDS", 600.0)
+    async with working(app, store) as client:
+        await client.queues.create("orders")
+        await client.queues.send("orders", "big" * 2_000)
+        await asked.wait()
+        await client.queues.send("orders", SMALL)
+        async with asyncio.timeout(30):
+            while not (small := await client.runs.list(tags=["sma"])).runs:
+                await asyncio.sleep(0.02)
+        assert not (await client.runs.list(tags=["big"])).runs
+        assert await client.handle(small.runs[0].run_id).result() == SMALL
+        answers.set()
+        async with asyncio.timeout(30):
+            while not (big := await client.runs.list(tags=["big"])).runs:
+                await asyncio.sleep(0.02)
+        assert await client.handle(big.runs[0].run_id).result() == "big" * 2_000
