@@ -25,6 +25,7 @@ ANSWERS = {
     "/asks": b"HTTP/1.1 500 No\r\nretry-after: 900\r\ncontent-length: 0\r\n\r\n",
     "/redirects": b"HTTP/1.1 302 Found\r\nlocation: /ok\r\ncontent-length: 0\r\n\r\n",
     "/garbage": b"SSH-2.0-OpenSSH\r\n\r\n",
+    "/long": b"HTTP/1.1 99999999999 No\r\ncontent-length: 0\r\n\r\n",
     "/closes": b"",
     "/endless": b"HTTP/1.1 200 OK\r\nx: " + b"x" * 200_000,
 }

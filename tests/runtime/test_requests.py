@@ -46,6 +46,7 @@ async def send(server: Target, path: str, seconds: float = 30.0) -> Answer:
         ("/binary", 500, "the answer is 500: ab\N{REPLACEMENT CHARACTER}"),
         ("/redirects", 302, "the answer is a redirect (302), which is not followed"),
         ("/garbage", None, "the answer is not HTTP/1.1"),
+        ("/long", None, "the answer is not HTTP/1.1"),
         ("/closes", None, "the connection was closed without an answer"),
         ("/endless", None, "the answer's headers take more than 64 KiB"),
     ],
@@ -63,6 +64,18 @@ async def test_a_target_says_for_how_long_it_is_busy(
 ) -> None:
     """For a day at most, and only with 429 and 503."""
     assert (await send(server, path)).retry_after == seconds
+
+
+async def test_whatever_stops_a_request_is_told_as_its_error(
+    server: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it ends its attempt, and cuts off no other delivery."""
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert await send(server, "/ok") == Answer(None, "RuntimeError: can't start new thread")
 
 
 @pytest.mark.parametrize("path", ["/hangs", "/dribbles"])

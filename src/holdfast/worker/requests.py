@@ -22,6 +22,7 @@ from holdfast.webhooks import is_inner
 
 SECONDS: Final = 10.0  # for all of a request
 MOST_ANSWER: Final = 65_536  # bytes of an answer that are read
+_DIGITS: Final = 3  # of a status; the database could not keep one of eleven
 _EXCERPT: Final = 200  # characters of an answer that an error shows
 _BUSY: Final = (429, 503)  # statuses whose Retry-After is heeded
 _LONGEST_PAUSE: Final = 86_400.0
@@ -61,7 +62,7 @@ async def _answer(
         return Answer(None, str(error))
     except ssl.SSLError as error:
         return Answer(None, f"TLS: {error.reason or error}")
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # also that no thread can be started: it concerns this one request
         return Answer(None, f"{type(error).__name__}: {error}")
     if 200 <= status < 300:
         return Answer(status, None)
@@ -147,7 +148,8 @@ async def _beginning(reader: asyncio.StreamReader) -> bytes:
 
 def _status(head: bytes) -> int:
     line = head.split(b"\r\n", 1)[0].split(b" ", 2)
-    if len(line) < 2 or not line[0].startswith(b"HTTP/1.") or not line[1].isdigit():
+    is_http = len(line) >= 2 and line[0].startswith(b"HTTP/1.")
+    if not is_http or not line[1].isdigit() or len(line[1]) != _DIGITS:
         raise _Refused("the answer is not HTTP/1.1")
     return int(line[1])
 
