@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -19,11 +18,12 @@ from holdfast.store.opening import make_store, opened_store, thread_store
 from holdfast.store.port import Store
 from holdfast.tracing import worker_tracer
 from holdfast.values.durations import Duration
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import in_own_thread, require_asyncio, to_the_end
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, is_served, until_served
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 
 @asynccontextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
@@ -16,13 +15,14 @@ from holdfast.store.port import Store
 from holdfast.store.port.reads import noting_reads
 from holdfast.types import NewRun, RunFilter, StartedRun
 from holdfast.values.ids import keyed_run_id, read_id
+from holdfast.values.loggers import get_logger
 from holdfast.values.names import check_reference, full_name, split_name
 from holdfast.values.suggestions import nearest
 from holdfast.values.texts import check_id, clipped
 
 W = TypeVar("W", bound="Named")
 
-logger = logging.getLogger("holdfast.client")
+logger = get_logger("holdfast.client")
 
 _MOST_SIMILAR = 3  # names that an error asks about
 _BELIEVED_SECONDS = 1.0

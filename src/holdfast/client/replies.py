@@ -8,7 +8,6 @@ The end of a run that has not answered is found as it is for callers that wait f
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
@@ -30,9 +29,10 @@ from holdfast.errors import (
 )
 from holdfast.store.port import Store
 from holdfast.types import ErrorInfo, Event, continued_as
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import set_within
 
-logger = logging.getLogger("holdfast.client")
+logger = get_logger("holdfast.client")
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.25, 4.0
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Collection, Sequence
 from typing import Final
 from uuid import UUID
 
 from holdfast.errors import HoldfastError
 from holdfast.store.port import Store
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.client")
+logger = get_logger("holdfast.client")
 
 PATIENCE_SECONDS: Final = 5.0  # nothing is asked before a wait lasts so long
 _INTERVAL_SECONDS: Final = 30.0

@@ -9,7 +9,6 @@ caller waits, no task runs.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -28,9 +27,10 @@ from holdfast.errors import (
 from holdfast.store.port import Store, read_end
 from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import End, RunRecord
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import set_within
 
-logger = logging.getLogger("holdfast.client")
+logger = get_logger("holdfast.client")
 
 TICK_SECONDS = 1.0
 FIRST_LOOK_SECONDS = 1.0

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from holdfast.database.resolve import Database
 from holdfast.errors import HoldfastError
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _LOOK_SECONDS = 1.0
 

@@ -8,7 +8,6 @@ the same work as a script for psql.
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import time
 from collections.abc import AsyncGenerator, Sequence
@@ -34,8 +33,9 @@ from holdfast.database.scripts import (
 )
 from holdfast.database.waiting import describe_holders, describe_place, locked_tables
 from holdfast.errors import InsufficientRights, MigrationFailed
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.database")
+logger = get_logger("holdfast.database")
 
 # For the locks of tables. What works meanwhile is held up for so long at most, and then the
 # migration gives way. The longest wait is longer than `deadlock_timeout` usually is: then a server

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 from functools import cache
@@ -11,8 +10,9 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import InvalidDatabaseURL
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.database")
+logger = get_logger("holdfast.database")
 
 CONNECT_SECONDS: Final = 10.0
 # For each of several hosts: a silent one must not use up the time of the others.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from typing import Final
 
 from holdfast.types import RunRecord, Value
+from holdfast.values.loggers import get_logger
 from holdfast.values.trace_ids import parent_of, trace_text
 
-logger = logging.getLogger("holdfast.tracing")
+logger = get_logger("holdfast.tracing")
 
 _VARIABLE: Final = "HOLDFAST_TRACE_URL"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 from uuid import UUID
@@ -25,6 +24,7 @@ from holdfast.server.operations import printable
 from holdfast.server.problems import problem_of
 from holdfast.server.reading import MAX_KEY
 from holdfast.types import UPDATE_REPLY, RunRecord
+from holdfast.values.loggers import get_logger
 
 WAIT: Final = "wait_seconds"
 LONGEST_WAIT: Final = 300.0
@@ -35,7 +35,7 @@ SIGNAL: Final = "send_signal"
 _STATUSES: Final = ("running", "completed", "failed", "cancelled", "timed_out", "terminated")
 _RUN: Final = {"type": "string", "format": "uuid", "description": "The id of a run."}
 
-logger = logging.getLogger("holdfast.mcp")
+logger = get_logger("holdfast.mcp")
 
 
 class AppTools:

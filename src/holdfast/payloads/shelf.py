@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import inspect
-import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -17,8 +16,9 @@ from holdfast.objects import Objects
 from holdfast.payloads.large import LargePayloads
 from holdfast.payloads.walking import references_in, with_contents
 from holdfast.store.port import Store
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.payloads")
+logger = get_logger("holdfast.payloads")
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,8 +12,9 @@ from holdfast.payloads.shelf import read_object
 from holdfast.payloads.walking import references_in, with_contents
 from holdfast.store.port import Store
 from holdfast.types import UnneededPayloads
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.payloads")
+logger = get_logger("holdfast.payloads")
 
 _OWNERS: Final = 100  # that are looked at in one call
 _AT_ONCE: Final = 16

@@ -9,7 +9,6 @@ there is more, each follower gets a part, and what a stream would not show is no
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -18,9 +17,10 @@ from holdfast.errors import DatabaseError
 from holdfast.insight.shapes import LARGEST_SHOWN
 from holdfast.store.port import Store
 from holdfast.types import ClippedEvent
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import set_within
 
-logger = logging.getLogger("holdfast.server")
+logger = get_logger("holdfast.server")
 
 TICK_SECONDS: Final = 0.05  # between questions, while things happen
 QUIET_SECONDS: Final = (0.1, 1.0)  # while nothing does: as seldom as it costs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from types import NoneType
@@ -27,6 +26,7 @@ from holdfast.errors import HoldfastError, RunNotFound
 from holdfast.server.access import Level, Principal
 from holdfast.server.guard import Slot
 from holdfast.server.problems import problem_of
+from holdfast.values.loggers import get_logger
 from holdfast.values.names import full_name
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ NAMING_FIELDS: Final = ("do", "scope", "name", "kind", "topic", "workflow", "key
 
 _MAX_NAME: Final = 200  # characters of a name in the log
 
-logger = logging.getLogger("holdfast.server")
+logger = get_logger("holdfast.server")
 
 
 class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

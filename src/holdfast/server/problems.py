@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -15,8 +14,9 @@ from starlette.responses import Response
 from holdfast import errors
 from holdfast.errors import HoldfastError
 from holdfast.store.port.shards import MayBeAway, ShardAway
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.server")
+logger = get_logger("holdfast.server")
 
 _MEDIA_TYPE: Final = "application/problem+json"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Final, Self
 
@@ -29,8 +28,9 @@ from holdfast.server.guard import (
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
 from holdfast.store.port import Store
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.server")
+logger = get_logger("holdfast.server")
 
 MOUNTED_STREAM_SECONDS: Final = 20.0
 

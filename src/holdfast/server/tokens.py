@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import logging
 import os
 import re
 import secrets
@@ -15,8 +14,9 @@ from starlette.requests import Request
 
 from holdfast.errors import ConfigurationError
 from holdfast.server.access import LEVELS, Level, Principal, bearer, digest, read_limits, refused
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.server")
+logger = get_logger("holdfast.server")
 
 KEY_NAME: Final = "server.key"
 _BYTES: Final = 32

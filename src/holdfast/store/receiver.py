@@ -7,7 +7,6 @@ notified, when something comes due, and at growing intervals, because notificati
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -19,8 +18,9 @@ from holdfast.errors import HoldfastError, PayloadError
 from holdfast.store.port import Store, messages_topic
 from holdfast.store.shared_calls import persist
 from holdfast.types import MessageReturn, Receipt, Receive, Received
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.receiver")
+logger = get_logger("holdfast.receiver")
 
 _FIRST_PAUSE_SECONDS: Final = 0.25
 _LONGEST_PAUSE_SECONDS: Final = 2.0

@@ -11,7 +11,6 @@ although it fails in another one.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Context, ContextVar, Token
@@ -21,8 +20,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from holdfast.errors import DatabaseError, DatabaseUnavailable, LockTimeout, TransientDatabaseError
 from holdfast.store.port import HINTED_TOPICS, WORK_TOPIC
 from holdfast.types import Notice
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.notifier")
+logger = get_logger("holdfast.notifier")
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")

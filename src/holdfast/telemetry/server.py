@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable
@@ -15,8 +14,9 @@ from holdfast.store.port import Store
 from holdfast.telemetry.sending import hint_families, signals_counter
 from holdfast.telemetry.tallies import Family, Histogram, Labels, gauge
 from holdfast.types import HintUse
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.server")
+logger = get_logger("holdfast.server")
 
 LIMIT: Final = 10_001  # counts end here
 

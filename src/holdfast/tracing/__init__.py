@@ -6,11 +6,11 @@ What a worker needs is made here, so that OpenTelemetry is imported only if trac
 from __future__ import annotations
 
 import importlib.util
-import logging
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import ConfigurationError
 from holdfast.tracing.switch import VARIABLE, asked_by, is_explicit, mode
+from holdfast.values.loggers import get_logger
 
 if TYPE_CHECKING:
     from holdfast.tracing.client import ClientTracer
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["client_tracer", "worker_tracer"]
 
-logger = logging.getLogger("holdfast.tracing")
+logger = get_logger("holdfast.tracing")
 
 _NEEDED: Final = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
@@ -22,6 +21,7 @@ from holdfast.tracing.places import Place, PlacedHeaders, place_of, place_within
 from holdfast.tracing.provider import Tracer
 from holdfast.tracing.writer import EndedSpan, Kind, SpanWriter, sampled_context
 from holdfast.types import ErrorInfo, RunRecord
+from holdfast.values.loggers import get_logger
 from holdfast.values.trace_ids import (
     TRACEPARENT,
     QuietHeaders,
@@ -31,7 +31,7 @@ from holdfast.values.trace_ids import (
 )
 from holdfast.values.waits import in_own_thread
 
-logger = logging.getLogger("holdfast.tracing")
+logger = get_logger("holdfast.tracing")
 
 _STOP_SECONDS: Final = 3.0  # for the logs of runs that have ended
 _TAKE_SECONDS: Final = 1.0  # between two looks at ends that no worker's commit has made

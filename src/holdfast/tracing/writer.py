@@ -6,7 +6,6 @@ and counted.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -26,8 +25,9 @@ from opentelemetry.trace import (
 
 from holdfast.tracing.provider import Tracer, flush
 from holdfast.types.base import Value
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.tracing")
+logger = get_logger("holdfast.tracing")
 
 Kind: TypeAlias = Literal["internal", "consumer"]
 

@@ -7,7 +7,6 @@ definition in this process. The database decides if a failed attempt is followed
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -27,6 +26,7 @@ from holdfast.retry import RecordedRetry
 from holdfast.store.shared_calls import BRIEF_MILLIS
 from holdfast.types import ActivityEnd, ActivityOutcome, ClaimedTask, Lease, Release
 from holdfast.values.durations import length_of
+from holdfast.values.loggers import get_logger
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Cancellable, Clock
@@ -35,7 +35,7 @@ from holdfast.worker.fitting import UNFIT
 from holdfast.worker.recording import repeated
 from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution
 
-logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.run")
 
 
 class ScheduledCall(msgspec.Struct, frozen=True):

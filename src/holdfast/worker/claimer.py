@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import Final, TypeAlias
@@ -13,13 +12,14 @@ from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
 from holdfast.store.port.claims import SUSPECT_ATTEMPTS
 from holdfast.types import ClaimedTask, Claims, Notice, Taker, TurnCommit, WorkerInfo
+from holdfast.values.loggers import get_logger
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.outage import OUTAGE
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 AHEAD_SECONDS: Final = 0.010  # claim tasks so long before they are due; the turn waits for the rest
 STICKY_SECONDS: Final = 0.1  # a run is left this long to the worker that has it in its cache

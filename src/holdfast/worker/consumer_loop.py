@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -23,6 +22,7 @@ from holdfast.errors import DatabaseError, HoldfastError, UnknownQueue
 from holdfast.store.port import Store, messages_topic
 from holdfast.store.receiver import Receiver
 from holdfast.types import MessageReturn, Notice, QueueInfo, Receipt, Receive, WorkerInfo
+from holdfast.values.loggers import get_logger
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.backoff import Backoff, first_of, spread
 from holdfast.worker.clock import Clock
@@ -38,7 +38,7 @@ from holdfast.worker.message_starts import MessageStarts
 from holdfast.worker.outage import OUTAGE
 from holdfast.worker.releases import LastCalls
 
-logger = logging.getLogger("holdfast.consumers")
+logger = get_logger("holdfast.consumers")
 
 _POLL_SECONDS: Final = 5.0  # notifications may get lost
 _ABSENT_SECONDS: Final = 5.0  # between two looks for a queue that does not exist

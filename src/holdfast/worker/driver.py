@@ -9,7 +9,6 @@ code holds the event loop. Every input of a driver that is not active is ignored
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -20,6 +19,7 @@ from holdfast.codec import check_open, summarize
 from holdfast.errors import PayloadLocked
 from holdfast.runtime.turn.turn import Call, Effects, State, Turn
 from holdfast.types import Ahead, ErrorInfo, Event, Finish, Notice, Refusal, TurnCommit
+from holdfast.values.loggers import get_logger
 from holdfast.worker.attempts import StepExecution, StepRunner
 from holdfast.worker.cancelling import Cancelling
 from holdfast.worker.clock import Cancellable, Clock
@@ -27,7 +27,7 @@ from holdfast.worker.failure_log import log_end, log_failed_step, log_unheld_ste
 from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
 
-logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.run")
 
 # Held while a driver changes its state or is about to start steps: between the watchdog's look at
 # what executes and its decision the event loop must do neither. User code never runs under it.

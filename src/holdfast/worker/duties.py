@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ from holdfast.definitions.message_queues import dead_letters_first
 from holdfast.errors import ConfigurationError, InvalidInput, QueueExists
 from holdfast.retention import open_archive
 from holdfast.types import WorkerInfo
+from holdfast.values.loggers import get_logger
 from holdfast.values.retention import sweeper_interval
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.services.alerts import Alerts
@@ -33,7 +33,7 @@ from holdfast.worker.shard import Shard, is_home
 if TYPE_CHECKING:
     from holdfast.worker.services.forwarder import Forwarder
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 
 class Duties:

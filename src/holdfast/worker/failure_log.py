@@ -13,8 +13,9 @@ from holdfast.codec import decode_error
 from holdfast.runtime.turn.run_retry import Retried
 from holdfast.types import ClaimedTask, ErrorInfo, Finish, StepTaskOutcome, Undelivered
 from holdfast.values.durations import length_of
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.run")
 
 
 def log_failed_step(

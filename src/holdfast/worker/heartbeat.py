@@ -8,7 +8,6 @@ the database's time.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import threading
 import time
@@ -20,6 +19,7 @@ import msgspec
 from holdfast.errors import DatabaseError, DatabaseUnavailable
 from holdfast.store.port import Store
 from holdfast.types import Heartbeat, HintUse, Lease, MinuteCounts, ThreadUse, WorkerInfo
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import in_own_thread
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import Backoff
@@ -29,7 +29,7 @@ from holdfast.worker.outage import OUTAGE
 from holdfast.worker.statistics import Statistics
 from holdfast.worker.workload import Workload
 
-logger = logging.getLogger("holdfast.heartbeat")
+logger = get_logger("holdfast.heartbeat")
 
 _JOIN_SECONDS = 5.0  # the thread is a daemon: a beat over a dead connection ends by itself
 _ANSWER_BEATS, _LEAST_ANSWER_SECONDS = 2, 1.5  # an answer that takes longer will not come

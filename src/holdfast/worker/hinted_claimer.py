@@ -9,7 +9,6 @@ passes nothing on, because the next one like it would do the same: it has all wo
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -17,9 +16,10 @@ from typing import Any, Final
 from holdfast.store.port import WORK_TOPIC
 from holdfast.store.port.listening import HintReader
 from holdfast.types import Notice
+from holdfast.values.loggers import get_logger
 from holdfast.worker.claimer import Accept, Claimer
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _CANCEL_SECONDS: Final = 1.0
 _BETWEEN_SECONDS: Final = 0.25  # at least, between two times that hints are passed on

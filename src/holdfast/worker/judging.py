@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from typing import Any, Final, TypeAlias
 
 from holdfast.codec import CODE_ERRORS
 from holdfast.definitions.recorded import Recorded
 from holdfast.errors import PayloadError
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.run")
 
 _LONGEST_SECONDS: Final = 60.0  # that an async should_retry may take
 

@@ -8,15 +8,15 @@ One whose code has run was started when the name was that of a workflow: it is s
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Set
 
 from holdfast.errors import HoldfastError
 from holdfast.store.port import Store
 from holdfast.types import ClaimedTask, Notice, Release
+from holdfast.values.loggers import get_logger
 from holdfast.values.names import changed_kind
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _AGAIN_SECONDS = 5.0
 

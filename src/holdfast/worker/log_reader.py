@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from uuid import UUID
 
 from holdfast.errors import DatabaseUnavailable, TransientDatabaseError
 from holdfast.store.port import Store
 from holdfast.types import Event, RunRecord
+from holdfast.values.loggers import get_logger
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.outage import OUTAGE
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _MOST_PATIENCE = 32  # times the usual limit of a call: about ten minutes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import random
 import time
@@ -17,9 +16,10 @@ from holdfast.definitions.consumers import Consumer, Discard, Failure, MessageCo
 from holdfast.errors import HoldfastError
 from holdfast.types import MessageDelivery, MessageReturn, Receipt, StoredMessage
 from holdfast.values.durations import LONGEST_SECONDS, seconds
+from holdfast.values.loggers import get_logger
 from holdfast.worker.attempts import Execution
 
-logger = logging.getLogger("holdfast.consumers")
+logger = get_logger("holdfast.consumers")
 
 
 class MessageCall(Execution[MessageContext]):

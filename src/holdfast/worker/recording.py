@@ -8,7 +8,6 @@ is lost, the call is repeated. A commit has a token, so that nothing is applied 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -31,13 +30,14 @@ from holdfast.types import (
     TurnCommit,
     count_bearable,
 )
+from holdfast.values.loggers import get_logger
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.failure_log import log_undelivered_signal
 from holdfast.worker.observing import Observing
 from holdfast.worker.outage import OUTAGE
 
-logger = logging.getLogger("holdfast.committer")
+logger = get_logger("holdfast.committer")
 
 _BUSY_SECONDS: Final = 0.05
 _events, _then, _details = attrgetter("events"), attrgetter("then"), attrgetter("details")

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 from holdfast.errors import HoldfastError
 from holdfast.store.port import Store
 from holdfast.types import Notice, Release
+from holdfast.values.loggers import get_logger
 from holdfast.worker.giving_back import release_free
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _TRY_SECONDS = 3.0  # for each try
 _LOSS = "leases were not given back, and expire by themselves"

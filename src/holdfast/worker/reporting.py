@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -32,13 +31,14 @@ from holdfast.types import (
     StepTaskOutcome,
     count_bearable,
 )
+from holdfast.values.loggers import get_logger
 from holdfast.worker.attempts import Execution
 from holdfast.worker.claimer import Room
 from holdfast.worker.clock import Clock
 from holdfast.worker.recording import Batcher, Lending
 
-logger = logging.getLogger("holdfast.committer")
-run_logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.committer")
+run_logger = get_logger("holdfast.run")
 
 C = TypeVar("C", bound=AttemptContext)
 E = TypeVar("E", ActivityEnd, StepTaskEnd)

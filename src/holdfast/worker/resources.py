@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final
@@ -11,9 +10,10 @@ from typing import Any, Final
 from holdfast.codec import describe
 from holdfast.definitions.lifespan import Lifespan, bind_lifespans
 from holdfast.errors import ConfigurationError
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import to_the_end
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _CLOSE_SECONDS: Final = 5.0  # for lifespans to close, once a stop has to end soon
 

@@ -32,12 +32,13 @@ from holdfast.types import (
     Notice,
     WrittenLogs,
 )
+from holdfast.values.loggers import get_logger
 from holdfast.values.moments import to_datetime
 from holdfast.worker.clock import Clock
 from holdfast.worker.gathering import Gathering
 from holdfast.worker.recording import repeated
 
-logger = logging.getLogger("holdfast.streams")
+logger = get_logger("holdfast.streams")
 
 Origin: TypeAlias = tuple[UUID, str, int, str]
 """A run, the key of a call in it, the attempt, and what is called; '' for the workflow's code."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from operator import attrgetter
@@ -25,6 +24,7 @@ from holdfast.events import WORKFLOW_STARTED
 from holdfast.runtime.turn.checking import Check
 from holdfast.runtime.turn.turn import RunInfo, Turn
 from holdfast.types import ClaimedTask, Event, Lease, Notice, Release, RunRecord
+from holdfast.values.loggers import get_logger
 from holdfast.values.names import split_name
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.attempts import StepRunner
@@ -37,7 +37,7 @@ from holdfast.worker.observing import Observing
 from holdfast.worker.recording import Committer
 from holdfast.worker.tracer import Tracer
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _MARK_SECONDS: Final = 1.0  # for the commits that say which runs a drain has interrupted
 _details: Final = attrgetter("details")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
 from holdfast.store.port import Store
+from holdfast.values.loggers import get_logger
 
 if TYPE_CHECKING:
     from holdfast.store.shards import Members
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 10.0

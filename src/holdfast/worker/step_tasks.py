@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
@@ -36,6 +35,7 @@ from holdfast.types import (
     StepTasksEnded,
     Taker,
 )
+from holdfast.values.loggers import get_logger
 from holdfast.values.names import changed_kind
 from holdfast.worker.attempts import Launcher
 from holdfast.worker.claimer import Room
@@ -45,7 +45,7 @@ from holdfast.worker.fitting import UNFIT
 from holdfast.worker.recording import Batcher, Lending, repeated
 from holdfast.worker.reporting import EndReporter, OpenAttempts, TaskExecution, count_bearable_ends
 
-logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.run")
 
 _UNFIT_SECONDS: Final = 30.0  # before a task that does not fit is claimed again
 _WAIT_SECONDS: Final = 2.0  # a task that waits longer for a thread is given back

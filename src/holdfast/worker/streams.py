@@ -8,7 +8,6 @@ writers wait as soon as their streams have gathered 1 MiB: nothing is dropped.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from asyncio import _get_running_loop  # pyright: ignore[reportPrivateUsage]
 from collections import deque
@@ -22,12 +21,13 @@ from holdfast.definitions.streams import DONE, MAX_ITEM
 from holdfast.errors import InvalidInput, StreamClosed
 from holdfast.store.port import Store
 from holdfast.types import MOST_STREAMS, NewChunk, Notice, WrittenChunks
+from holdfast.values.loggers import get_logger
 from holdfast.worker.attempts import Execution
 from holdfast.worker.clock import Clock
 from holdfast.worker.gathering import Gathering
 from holdfast.worker.recording import repeated
 
-logger = logging.getLogger("holdfast.streams")
+logger = get_logger("holdfast.streams")
 
 AnyExecution: TypeAlias = Execution[Any]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence, Set
@@ -14,8 +13,9 @@ from typing import Final, Protocol
 from holdfast.definitions.app import App
 from holdfast.definitions.middleware import ThreadLayer
 from holdfast.types import ThreadUse
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 STEP_THREADS: Final = "holdfast-step"  # the prefix of the names of threads of steps and activities
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
 from collections.abc import Coroutine
@@ -15,11 +14,12 @@ from holdfast.errors import ConfigurationError
 from holdfast.events import read_step_completed
 from holdfast.store.port.transactions import RunNotHeld
 from holdfast.types import Event
+from holdfast.values.loggers import get_logger
 from holdfast.worker.attempts import Execution, over
 
 T = TypeVar("T")
 
-logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.run")
 
 _LOOK_SECONDS: Final = 0.02  # between looks at a commit under way, when the time is over
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 import random
 import threading
 import time
@@ -38,6 +37,7 @@ from holdfast.store.port.transactions import (
     is_transient,
 )
 from holdfast.types import Event
+from holdfast.values.loggers import get_logger
 from holdfast.worker.backoff import Backoff
 from holdfast.worker.clock import Clock
 from holdfast.worker.left_ends import LeftEnds
@@ -46,7 +46,7 @@ from holdfast.worker.transaction_attempts import Abandoned, Attempt, InThread, O
 
 T = TypeVar("T")
 
-logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.run")
 
 _MOST_TRIES: Final = 10  # of one attempt, if others are in the way of its transaction
 _LONG_SECONDS: Final = 10.0  # an open transaction holds locks and a connection

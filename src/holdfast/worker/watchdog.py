@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -27,13 +26,14 @@ from typing import ClassVar, Final
 
 from holdfast.errors import DatabaseError
 from holdfast.store.port import Store
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import in_own_thread
 from holdfast.worker.event_loop import LoopProbe
 from holdfast.worker.giving_back import GivenUp, MessageEnds, give_back, give_back_messages
 from holdfast.worker.holds import Hold, find_hold, held_too_long
 from holdfast.worker.workload import Workload
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _TICK_SECONDS: Final = 0.25
 _ASLEEP: Final = 0.05  # a thread that uses less processor time than this share sleeps, or waits

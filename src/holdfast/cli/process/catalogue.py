@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import linecache
-import logging
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -19,9 +18,10 @@ import msgspec
 from holdfast.cli.settings import Settings
 from holdfast.runtime.loop.user_code import split_line
 from holdfast.server.catalogue import Entry, Replayed, ReplayedEntry, entries_of
+from holdfast.values.loggers import get_logger
 from holdfast.values.names import split_name
 
-logger = logging.getLogger("holdfast.dev")
+logger = get_logger("holdfast.dev")
 
 _PATIENCE_SECONDS: Final = 30.0
 _MOST_REPLAYED: Final = 50  # logs whose replay is kept

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Final
 
+from holdfast.values.loggers import get_logger
 from holdfast.worker.threads import STEP_THREADS
 
 _THREADS: Final = "asyncio"  # the prefix of the names of threads of `asyncio.to_thread`
@@ -21,7 +22,7 @@ _LEFT: Final = (STEP_THREADS, f"{_THREADS}_")
 _IDLE_SECONDS: Final = 0.2  # in which threads end that have nothing to do
 _PATIENCE_SECONDS: Final = 1.0  # after which the threads are named that the process waits for
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 
 from holdfast.cli import exits
 from holdfast.cli.process.supervising import Child, StartWorker, TellOfCrash, describe_exit
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.dev")
+logger = get_logger("holdfast.dev")
 
 _PAUSE_SECONDS = 1.0  # before a crashed worker is replaced
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import socket
@@ -25,9 +24,10 @@ from holdfast.database.resolve import Database
 from holdfast.errors import DatabaseError
 from holdfast.store.opening import opened_store
 from holdfast.store.port import Store
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import set_within
 
-logger = logging.getLogger("holdfast.supervisor")
+logger = get_logger("holdfast.supervisor")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _ASK_AGAIN_SECONDS = 2.0  # after the grace period: a worker at a debugger's prompt ends then

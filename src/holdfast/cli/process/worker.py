@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from holdfast.database.resolve import Database
 from holdfast.definitions.app import App
 from holdfast.store.opening import make_store, thread_store
 from holdfast.tracing import worker_tracer
+from holdfast.values.loggers import get_logger
 from holdfast.worker import Worker, WorkerOptions
 from holdfast.worker.shard import SHARD_CONNECTIONS, Shard, until_served
 from holdfast.worker.watchdog import Process
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.telemetry.worker import WorkerMetrics
     from holdfast.worker.tracer import Tracer
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 
 def serve(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TypeVar, cast
 from uuid import UUID
@@ -31,13 +30,14 @@ from holdfast.types import (
     Value,
     Wait,
 )
+from holdfast.values.loggers import get_logger
 
 V = TypeVar("V", bound=Value)
 D = TypeVar("D", Lease, ActivityEnd)
 E = TypeVar("E", Finish, ActivityEnd, StepTaskEnd)
 R = TypeVar("R", Wait, OpenActivity, OpenStepTasks)
 
-logger = logging.getLogger("holdfast.payloads")
+logger = get_logger("holdfast.payloads")
 
 SEALED_SHOWS = 4096  # characters of details, which have the mark of what is sealed among them
 

@@ -7,8 +7,9 @@ from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from holdfast.runtime.code.run import Run
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.workflow")
+logger = get_logger("holdfast.workflow")
 
 
 class RunLog(logging.LoggerAdapter[logging.Logger]):

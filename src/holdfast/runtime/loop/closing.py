@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import logging
 import warnings
 from collections.abc import AsyncGenerator, Generator
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, Final, cast
 
-logger = logging.getLogger("holdfast.run")
+from holdfast.values.loggers import get_logger
+
+logger = get_logger("holdfast.run")
 
 _MAX_THROWS: Final = 1_000
 # Objects that the interpreter puts around an awaited coroutine or async generator. They have no

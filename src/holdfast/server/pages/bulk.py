@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlencode
@@ -21,8 +20,9 @@ from holdfast.server.problems import Problem, problem_of
 from holdfast.server.reading import bad_parameter
 from holdfast.server.site import Site
 from holdfast.values.ids import uuid7
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.server")
+logger = get_logger("holdfast.server")
 
 _COUNT_SECONDS: Final = 15.0
 _MOST_CHOSEN: Final = 200  # runs that one form names

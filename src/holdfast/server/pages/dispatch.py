@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import quote, unquote
@@ -32,8 +31,9 @@ from holdfast.server.pages.view import Download, Fragment, Page, Redirect, Row, 
 from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
 from holdfast.store.port.reads import ReadFrom, noting_reads
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.server")
+logger = get_logger("holdfast.server")
 
 PLACES: Final = (
     ("/", "Overview"),

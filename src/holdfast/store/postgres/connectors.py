@@ -6,7 +6,6 @@ A synchronous library is called in the thread of the step, and never suspends th
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -30,8 +29,9 @@ from holdfast.store.postgres.open_transaction import (
     beginning,
     run_within,
 )
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.run")
+logger = get_logger("holdfast.run")
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Session)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import select
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
@@ -22,13 +21,14 @@ from holdfast.store.postgres.errors import FOREIGN, is_sound, translate, was_not
 from holdfast.store.postgres.packing import LEAST, Packing, call_text, pack
 from holdfast.store.shared_calls import FIRST_PAUSE, MAX_TRIES, lock_millis
 from holdfast.types import Notice
+from holdfast.values.loggers import get_logger
 
 if TYPE_CHECKING:
     from holdfast.database.connection import Connection
 
 T = TypeVar("T")
 
-logger = logging.getLogger("holdfast.database")
+logger = get_logger("holdfast.database")
 
 # No call takes this long: without an answer by then, its connection is dead or hangs.
 _CALL_SECONDS: Final = 20.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar
@@ -19,10 +18,11 @@ from holdfast.store.port.reads import read_from
 from holdfast.store.postgres.database import Database, Pool, translated
 from holdfast.store.postgres.errors import error_class
 from holdfast.types import ReadCheck
+from holdfast.values.loggers import get_logger
 
 T = TypeVar("T")
 
-logger = logging.getLogger("holdfast.database")
+logger = get_logger("holdfast.database")
 
 _AWAY_SECONDS: Final = 5.0  # after which a replica that could not be used is tried again
 _LAG_SECONDS: Final = 1.0  # that a measured lag is believed

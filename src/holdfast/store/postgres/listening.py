@@ -32,9 +32,10 @@ from holdfast.store.port.listening import NoHints
 from holdfast.store.postgres.database import Database, Part, translated
 from holdfast.store.postgres.queries import read_runs
 from holdfast.types import Notice, RunRecord
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import set_within
 
-logger = logging.getLogger("holdfast.listening")
+logger = get_logger("holdfast.listening")
 
 AnyConnection: TypeAlias = "Connection | PoolConnectionProxy"
 Callback: TypeAlias = Callable[[str], None]

@@ -12,12 +12,13 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import DatabaseError
 from holdfast.types import HintUse
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import to_the_end
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-logger = logging.getLogger("holdfast.redis")
+logger = get_logger("holdfast.redis")
 
 Part: TypeAlias = Literal["sending", "reading"]
 

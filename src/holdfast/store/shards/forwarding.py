@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from uuid import UUID
@@ -13,8 +12,9 @@ from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.members import Members, gather
 from holdfast.types import Delivered, Forward, NewSignal
+from holdfast.values.loggers import get_logger
 
-logger = logging.getLogger("holdfast.shards")
+logger = get_logger("holdfast.shards")
 
 
 class Pass:

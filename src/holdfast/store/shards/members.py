@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,10 +30,11 @@ from holdfast.store.shards.homes import homes_of
 from holdfast.store.shards.silence import Silence
 from holdfast.store.shared_calls import taken_parts
 from holdfast.types import MOST_SHARDS, Notice, ShardState
+from holdfast.values.loggers import get_logger
 
 T = TypeVar("T")
 
-logger = logging.getLogger("holdfast.shards")
+logger = get_logger("holdfast.shards")
 
 _PAUSE_SECONDS: Final = 1.0  # after a database could not be opened, calls fail at once for so long
 _NOTICE_SECONDS: Final = 2.0  # so old may be what lists know of shards that are added

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import Final
 
@@ -13,9 +12,10 @@ from holdfast.definitions.workflows import declared_rules
 from holdfast.errors import ConfigurationError
 from holdfast.store.port import Store
 from holdfast.types import AppInfo
+from holdfast.values.loggers import get_logger
 from holdfast.worker.services.service import Service, ServiceContext
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 _DECLARES_EVERY: Final = 30.0  # seconds
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Final
 
 from holdfast.errors import ConfigurationError, InvalidInput
 from holdfast.types import AlertRule, NewSchedule, NewSubscription, schedules_digest
+from holdfast.values.loggers import get_logger
 from holdfast.worker.services.service import Service, ServiceContext
 
 _INTERVAL_SECONDS: Final = 30.0
@@ -68,7 +69,7 @@ class CodeSchedules(Declaring):
     also for a name of a schedule that was not created by code.
     """
 
-    _logger = logging.getLogger("holdfast.schedules")
+    _logger = get_logger("holdfast.schedules")
     _things = "schedules"
 
     def __init__(self, context: ServiceContext, app: str, schedules: Iterable[NewSchedule]) -> None:
@@ -97,7 +98,7 @@ class CodeSchedules(Declaring):
 class CodeSubscriptions(Declaring):
     """Keep the subscriptions of an app's code."""
 
-    _logger = logging.getLogger("holdfast.topics")
+    _logger = get_logger("holdfast.topics")
     _things = "subscriptions"
 
     def __init__(
@@ -115,7 +116,7 @@ class CodeSubscriptions(Declaring):
 class CodeAlerts(Declaring):
     """Keep the alerts of an app's code, if it has some."""
 
-    _logger = logging.getLogger("holdfast.alerts")
+    _logger = get_logger("holdfast.alerts")
     _things = "alerts"
 
     def __init__(self, context: ServiceContext, app: str, alerts: Sequence[AlertRule]) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable
 from typing import Final
 
 from holdfast.types import ClaimedDelivery, EndedDelivery
+from holdfast.values.loggers import get_logger
 from holdfast.webhooks import sign, webhook_id_of
 from holdfast.worker.requests import SECONDS, post
 from holdfast.worker.services.service import Service, ServiceContext
 
-logger = logging.getLogger("holdfast.topics")
+logger = get_logger("holdfast.topics")
 
 _AT_ONCE: Final = 50
 _EACH: Final = 10  # at once to one target: one that hangs does not hold up the others

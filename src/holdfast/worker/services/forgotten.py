@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Collection
 
 from holdfast.errors import ConfigurationError
+from holdfast.values.loggers import get_logger
 from holdfast.worker.services.service import Service, ServiceContext
 
-logger = logging.getLogger("holdfast.worker")
+logger = get_logger("holdfast.worker")
 
 
 class Forgotten(Service):

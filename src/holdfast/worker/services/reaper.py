@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-
+from holdfast.values.loggers import get_logger
 from holdfast.worker.services.service import Service, ServiceContext
 
-logger = logging.getLogger("holdfast.maintenance")
+logger = get_logger("holdfast.maintenance")
 
 
 class Reaper(Service):

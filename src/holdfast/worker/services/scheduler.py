@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import math
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
@@ -24,11 +23,12 @@ from holdfast.errors import (
 )
 from holdfast.schedules.planning import plan_backfill, plan_firing
 from holdfast.types import BackfillFiring, DueBackfill, DueSchedule, Firing, NextLook
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import set_within
 from holdfast.worker.outage import OUTAGE
 from holdfast.worker.services.service import Service, ServiceContext
 
-logger = logging.getLogger("holdfast.schedules")
+logger = get_logger("holdfast.schedules")
 
 T = TypeVar("T")
 

@@ -7,7 +7,6 @@ something comes due. Any number of workers may run the same service on one datab
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import random
 from abc import ABC, abstractmethod
@@ -17,6 +16,7 @@ from typing import ClassVar, Final, NamedTuple
 from holdfast.errors import DatabaseError
 from holdfast.store.port import Store
 from holdfast.types import Duty, Notice
+from holdfast.values.loggers import get_logger
 from holdfast.values.waits import set_within
 from holdfast.worker.agenda import Agenda
 from holdfast.worker.backoff import spread
@@ -24,7 +24,7 @@ from holdfast.worker.clock import Clock
 from holdfast.worker.observing import Observing
 from holdfast.worker.outage import OUTAGE
 
-logger = logging.getLogger("holdfast.maintenance")
+logger = get_logger("holdfast.maintenance")
 
 _LEAST_SECONDS: Final = (
     0.1  # the shortest pause between two runs, also if another transaction locks what is due

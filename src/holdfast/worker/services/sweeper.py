@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Final
 
 from holdfast.errors import HoldfastError, ObjectsUnavailable
 from holdfast.retention import Archive
 from holdfast.retention.deletion import sweep_batches
+from holdfast.values.loggers import get_logger
 from holdfast.worker.services.service import Service, ServiceContext
 
-logger = logging.getLogger("holdfast.maintenance")
+logger = get_logger("holdfast.maintenance")
 
 _BATCHES: Final = 200  # in a pass; the next begins a moment later
 _REST: Final = 2.0  # after a batch, as a multiple of the time that it took: runs come first

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
+from holdfast.values.loggers import get_logger
 from holdfast.worker.services.service import Service, ServiceContext
 
-logger = logging.getLogger("holdfast.maintenance")
+logger = get_logger("holdfast.maintenance")
 
 
 class Unserved(Service):
