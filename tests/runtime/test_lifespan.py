@@ -15,6 +15,7 @@ from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.testing import Environment
 from holdfast.types import Heartbeat
 from holdfast.worker import Worker
+from holdfast.worker.resources import Resources
 from tests.runtime.desk import Desk, working
 
 
@@ -166,6 +167,48 @@ async def test_a_lifespan_that_fails_to_close_holds_up_no_other(
         pass
     assert history[-2:] == ["close orders", "close database"]
     assert "fragile failed to close" in caplog.text
+
+
+async def test_a_lifespan_that_awaits_what_it_has_cancelled_holds_up_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    history: list[str] = []
+    app = shop(history)
+
+    @app.lifespan
+    async def polls() -> AsyncIterator[None]:
+        task = asyncio.create_task(asyncio.Event().wait())
+        yield
+        task.cancel()
+        await task
+
+    async with Environment(app):
+        pass
+    assert history[-2:] == ["close orders", "close database"]
+    assert "polls failed to close" in caplog.text
+
+
+async def test_lifespans_that_never_close_hold_up_no_other(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of them is cancelled, and the others are closed."""
+    monkeypatch.setattr("holdfast.worker.resources._CLOSE_SECONDS", 0.0)
+    history: list[str] = []
+    app = shop(history)
+    for _ in range(2):
+
+        @app.lifespan
+        async def endless() -> AsyncIterator[None]:
+            yield
+            await asyncio.Event().wait()
+
+    resources = Resources(app.registry.lifespans)
+    await resources.start()
+    resources.end_grace()
+    async with asyncio.timeout(60):
+        await resources.stop()
+    assert history[-2:] == ["close orders", "close database"]
+    assert caplog.text.count("endless failed to close") == 2
 
 
 async def test_lifespans_close_after_the_drain() -> None:

@@ -15,7 +15,7 @@ from holdfast.values.waits import to_the_end
 
 logger = get_logger("holdfast.worker")
 
-_CLOSE_SECONDS: Final = 5.0  # for lifespans to close, once a stop has to end soon
+_CLOSE_SECONDS: Final = 5.0  # for a lifespan to close, once a stop has to end soon
 
 
 class Resources:
@@ -58,14 +58,14 @@ class Resources:
         self._closing.set()
         grace_ended = asyncio.create_task(self._grace_ended.wait())
         await asyncio.wait({task, grace_ended}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        while not task.done():
             await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
-            task.cancel()
+            task.cancel()  # what closes now: those after it have as much time
         grace_ended.cancel()
         await asyncio.gather(task, grace_ended, return_exceptions=True)
 
     def end_grace(self) -> None:
-        """Let closing take a few seconds from now at the most: then it is cancelled."""
+        """Cancel each lifespan that takes more than a few seconds to close from now on."""
         self._grace_ended.set()
 
     async def _hold(self, opened: asyncio.Future[None]) -> None:
@@ -103,5 +103,5 @@ class Resources:
         del self.values[lifespan]
         try:
             await manager.__aexit__(None, None, None)
-        except Exception:
+        except (Exception, asyncio.CancelledError):  # also of a task that it has cancelled itself
             logger.exception("the lifespan %s failed to close", lifespan.name)
