@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from holdfast import Client
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import ConfigurationError, DatabaseUnavailable, InvalidInput
 from holdfast.store.memory import MemoryStore
 from holdfast.store.memory.clock import wall_clock
 from holdfast.store.port import Store
@@ -108,6 +108,47 @@ async def test_nothing_overtakes_what_was_held(
     assert await told(stores[1], run) == []
     assert await Pass(members).send(signals_to(run, range(4))) == [0, 1, 2, 3]
     assert await told(stores[1], run) == [f"id-{n}" for n in range(4)]
+
+
+async def test_a_signal_that_is_refused_holds_up_no_other(
+    stores: list[Store],
+    members: Members,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As a value may be that is nested more deeply than the other server allows."""
+    run, call = await started(stores[1]), members.call
+
+    async def refuse(number: int, name: str, *args: object, **options: object) -> object:
+        if name == "receive_signals":
+            signals = cast("Sequence[NewSignal]", args[0])
+            if any(each.signal_id == "id-2" for each in signals):
+                raise InvalidInput("too deeply nested")
+        return await call(number, name, *args, **options)
+
+    monkeypatch.setattr(members, "call", refuse)
+    assert await Pass(members).send(signals_to(run, range(5))) == [0, 1, 2, 3, 4]
+    assert await told(stores[1], run) == ["id-0", "id-1", "id-3", "id-4"]
+    assert "a signal is refused by shard 1, and is dropped there" in caplog.text
+
+
+async def test_a_database_that_is_another_shard_now_is_sent_nothing(
+    stores: list[Store], members: Members, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is for it waits until the address leads to the shard again."""
+    run, call = await started(stores[1]), members.call
+
+    async def refuse(number: int, name: str, *args: object, **options: object) -> object:
+        if name in ("receive_signals", "publish"):
+            raise ConfigurationError("database 2 of those that are named is shard 0")
+        return await call(number, name, *args, **options)
+
+    monkeypatch.setattr(members, "call", refuse)
+    event = NewEvent(topic="news", payload="1", event_id="event")
+    page = [*signals_to(run, range(2)), Forward(2, event=event, shard=1)]
+    assert await Pass(members).send(page) == []
+    monkeypatch.undo()
+    assert sorted(await Pass(members).send(page)) == [0, 1, 2]
 
 
 async def test_what_nobody_can_have_any_more_is_dropped(

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Final
 from uuid import UUID
 
 from msgspec.structs import replace
 
-from holdfast.errors import DatabaseError, DatabaseUnavailable, HoldfastError
+from holdfast.errors import ConfigurationError, DatabaseError, DatabaseUnavailable, HoldfastError
 from holdfast.store.port.reads import noting_reads
 from holdfast.store.shards.members import Members, gather
 from holdfast.types import Delivered, Forward, NewSignal
 from holdfast.values.loggers import get_logger
 
 logger = get_logger("holdfast.shards")
+
+# What says nothing of a signal or an event, also that a database is not the shard that it was.
+_AWAY: Final = (DatabaseError, ConfigurationError)
 
 
 class Pass:
@@ -52,7 +56,7 @@ class Pass:
             return False
         try:
             await self._members.call(number, "publish", replace(event, forwarded=True))
-        except DatabaseError as error:
+        except _AWAY as error:
             self._hold([number], error)
             return False
         except HoldfastError:
@@ -66,7 +70,7 @@ class Pass:
         try:
             with noting_reads() as notes:
                 found = await self._members.newest_runs(list({*map(_run_of, free)}))
-        except DatabaseError as error:
+        except _AWAY as error:
             self._hold(map(_run_of, free), error)
             return []
         parts = await gather(
@@ -96,9 +100,11 @@ class Pass:
             last: dict[UUID, UUID] = {}
             if ended:
                 last = await self._members.call(number, "newest_runs", ended)
-        except DatabaseError as error:
+        except _AWAY as error:
             self._hold(map(_run_of, forwards), error)
             return []
+        except HoldfastError:
+            return await self._deliver_halves(number, forwards, newest)
         done: list[int] = []
         for forward, signal, outcome in zip(forwards, signals, sent.outcomes, strict=True):
             if outcome == "ended" and last.get(signal.run_id) != newest[signal.run_id]:
@@ -109,7 +115,19 @@ class Pass:
             done.append(forward.forward_id)
         return done
 
-    def _hold(self, what: Iterable[UUID | int], error: DatabaseError) -> None:
+    async def _deliver_halves(
+        self, number: int, forwards: Sequence[Forward], newest: dict[UUID, UUID]
+    ) -> list[int]:
+        """Deliver what a shard refuses together: a signal that it refuses alone is dropped."""
+        if len(forwards) == 1:
+            logger.exception("a signal is refused by shard %d, and is dropped there", number)
+            return [forwards[0].forward_id]
+        middle = len(forwards) // 2
+        done = await self._deliver(number, forwards[:middle], newest)
+        rest = [each for each in forwards[middle:] if _run_of(each) not in self.held]
+        return [*done, *(await self._deliver(number, rest, newest) if rest else ())]
+
+    def _hold(self, what: Iterable[UUID | int], error: HoldfastError) -> None:
         self.held.update(what)
         log = logger.debug if isinstance(error, DatabaseUnavailable) else logger.warning
         log("what is for another shard is sent again later: %s", error)
