@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from typing import Any
 from uuid import UUID
 
+import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, SamplingResult, TraceIdRatioBased
 
+from holdfast import App, Client, Context
+from holdfast.store.memory import MemoryStore
 from holdfast.tracing.places import place_of
 from holdfast.tracing.provider import Tracer
+from holdfast.tracing.worker import WorkerTracer
 from holdfast.tracing.writer import EndedSpan, SpanWriter
 from holdfast.values.ids import uuid7
 from holdfast.values.trace_ids import TRACEPARENT, attempt_span_id, run_span_id
+from holdfast.worker import Worker
 
 
 def tracer(sampler: Sampler) -> tuple[Tracer, InMemorySpanExporter]:
@@ -60,6 +67,37 @@ def test_a_sampled_callers_run_is_sampled_and_others_are_not() -> None:
     assert place_of(traced, uuid7(), headers).sampled
     headers = {TRACEPARENT: headers[TRACEPARENT][:-1] + "0"}
     assert not place_of(traced, uuid7(), headers).sampled
+
+
+async def test_a_sampler_that_raises_holds_up_no_run(caplog: pytest.LogCaptureFixture) -> None:
+    """Such as one that needs attributes, which runs do not have."""
+
+    class Fails(Sampler):
+        def should_sample(self, *given: Any, **options: Any) -> SamplingResult:
+            raise KeyError("url.path of a run")
+
+        def get_description(self) -> str:
+            return "fails"
+
+    app, store = App("shop"), MemoryStore()
+
+    @app.step
+    async def charge() -> int:
+        return 3
+
+    @app.workflow
+    async def checkout(ctx: Context) -> int:
+        return await charge()
+
+    worker = Worker(app, store, tracer=WorkerTracer(tracer(Fails())[0]))
+    await worker.start()
+    try:
+        async with Client(store=store, app=app) as client, asyncio.timeout(60):
+            assert [await client.run(checkout) for _ in range(2)] == [3, 3]
+    finally:
+        await worker.stop(0)
+    told = "the sampler of traces fails, and these runs have no spans: KeyError"
+    assert caplog.text.count(told) == 1
 
 
 def test_spans_that_do_not_fit_into_the_queue_are_dropped_and_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from uuid import UUID
 
 from opentelemetry import trace
@@ -11,7 +12,10 @@ from opentelemetry.sdk.trace.sampling import Decision
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
 from holdfast.tracing.provider import Tracer
+from holdfast.values.loggers import get_logger
 from holdfast.values.trace_ids import Parent, own_ids, parent_of, run_span_id
+
+logger = get_logger("holdfast.tracing")
 
 
 class Place:
@@ -64,5 +68,14 @@ def context_within(span: Parent, *, is_remote: bool) -> Context:
 
 
 def _is_sampled(tracer: Tracer, trace_id: int, parent: Context | None) -> bool:
-    answer = tracer.provider.sampler.should_sample(parent, trace_id, "workflow.run")
+    try:
+        answer = tracer.provider.sampler.should_sample(parent, trace_id, "workflow.run")
+    except Exception as error:  # of a sampler that the program has made: the run needs no span
+        _tell(f"{type(error).__name__}: {error}")
+        return False
     return answer.decision is Decision.RECORD_AND_SAMPLE
+
+
+@lru_cache(maxsize=8)  # once for each text: it is asked for each run
+def _tell(error: str) -> None:
+    logger.warning("the sampler of traces fails, and these runs have no spans: %s", error)
