@@ -14,7 +14,7 @@ from holdfast.types import NewRun, StartRules
 
 Outcome = TypeVar("Outcome")
 
-_SOON_SECONDS: Final = 0.25  # that others in the same call may wait for an object
+SOON_SECONDS: Final = 0.25  # that others in the same call may wait for an object
 
 
 class Outgoing:
@@ -53,7 +53,7 @@ class Outgoing:
         """Begin to put the objects; return those that are not there yet."""
         if self._shelf is None or not self.puts:
             return set()
-        return await self._shelf.begin(self.puts, _SOON_SECONDS)
+        return await self._shelf.begin(self.puts, SOON_SECONDS)
 
     async def missing(self, values: Sequence[str | None]) -> list[bool]:
         """Begin to put the objects; return for each value whether it refers to one that is

@@ -217,6 +217,17 @@ class Shelf:
         contents = dict(zip(references, await self._read_all(references), strict=True))
         return with_contents(answer, contents)
 
+    async def begin_reading(self, values: Sequence[T], seconds: float) -> list[T]:
+        """Begin to read what values refer to; return those whose objects are not read in time."""
+        reads = [[self._fetch(each) for each in references_in(value)] for value in values]
+        if asked := {task for some in reads for task in some}:
+            await asyncio.wait(asked, timeout=seconds)
+        return [
+            value
+            for value, some in zip(values, reads, strict=True)
+            if not all(task.done() for task in some)
+        ]
+
     async def _read_all(self, references: Sequence[Reference]) -> list[str]:
         """Return the contents; wait for as long as objects arrive, also for other readers."""
         tasks = [self._fetch(reference) for reference in references]

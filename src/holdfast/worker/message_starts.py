@@ -15,7 +15,6 @@ from holdfast.store.shared_calls import BriefLocks
 from holdfast.types import NewRun, Notice
 from holdfast.worker.message_calls import HeldDelivery, warn_of_late
 
-
 _SOON_SECONDS: Final = 0.25  # that other messages wait for a start: its input may be an object
 _MOST_LATE: Final = 100  # starts that take longer: if there are more, the others wait for them
 

@@ -657,3 +657,29 @@ async def test_a_message_whose_run_waits_for_an_object_keeps_no_other_waiting(
             while not (big := await client.runs.list(tags=["big"])).runs:
                 await asyncio.sleep(0.02)
         assert await client.handle(big.runs[0].run_id).result() == "big" * 2_000
+
+
+async def test_a_run_whose_object_is_read_slowly_keeps_no_other_waiting(
+    store: Store, large: LargePayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the same claim as others, and runs when the object store answers."""
+    app, answers = make_app(large), asyncio.Event()
+    async with Client(store=store, app=app) as client:
+        big, small = await client.start_many("bank/again", [BIG, SMALL])
+    objects_at = store.objects_at
+
+    def hanging(url: str) -> Any:
+        async def get(name: str, *given: Any) -> bytes | None:
+            await answers.wait()
+            return await objects_at(url).get(name, *given)
+
+        return SimpleNamespace(url=url, put=objects_at(url).put, get=get)
+
+    monkeypatch.setattr(store, "objects_at", hanging)
+    monkeypatch.setattr(shelf, "_READ_SECONDS", 600.0)
+    async with working(app, store) as client:
+        assert await client.handle(small.run_id).result() == f"x{SMALL}"
+        later = await client.start("bank/again", SMALL)
+        assert await client.handle(later.run_id).result() == f"x{SMALL}"
+        answers.set()
+        assert await client.handle(big.run_id).result() == f"x{BIG}"

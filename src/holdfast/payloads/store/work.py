@@ -10,11 +10,12 @@ import msgspec
 
 from holdfast.errors import PayloadError
 from holdfast.payloads.details import seal_event
-from holdfast.payloads.outgoing import Outgoing
+from holdfast.payloads.outgoing import SOON_SECONDS, Outgoing
 from holdfast.payloads.shelf import Put
 from holdfast.payloads.store.part import PayloadPart
 from holdfast.types import (
     Ahead,
+    ClaimedTask,
     Claims,
     Committed,
     Event,
@@ -33,7 +34,20 @@ class PayloadWork(PayloadPart):
     """Decodes what is claimed, and encodes what is committed."""
 
     async def claim_tasks(self, *arguments: Any, **options: Any) -> Claims:
-        claims = await self._store.claim_tasks(*arguments, **options)
+        """Claim tasks; see `ClaimStore.claim_tasks`.
+
+        What a run refers to may come late: then its task has no events, and its log is read alone.
+        """
+        claims = await self._plain.claim_tasks(*arguments, **options)
+        if self._shelf is not None:
+            runs = [task for task in claims.tasks if task.kind == "workflow"]
+            late = {each.run_id for each in await self._shelf.begin_reading(runs, SOON_SECONDS)}
+            tasks = [
+                _unread(task) if task.kind == "workflow" and task.run_id in late else task
+                for task in claims.tasks
+            ]
+            tasks = await self._shelf.resolved(tasks)
+            claims = msgspec.structs.replace(claims, tasks=tasks)
         return msgspec.structs.replace(
             claims, tasks=[self._open_task(task) for task in claims.tasks]
         )
@@ -90,3 +104,9 @@ class PayloadWork(PayloadPart):
     ) -> Heartbeat:
         hidden = [self._hidden(lease) for lease in leases]
         return await self._store.heartbeat(info, hidden, **options)
+
+
+def _unread(task: ClaimedTask) -> ClaimedTask:
+    """Return the task of a run without the events that came with it: it is then read."""
+    known = None if task.tail_from is None else task.log_length
+    return msgspec.structs.replace(task, input=None, tail=(), tail_from=known)
