@@ -46,6 +46,8 @@ def last_ticks(when: When, after: int, until: int, limit: int) -> list[int]:
 
     In their order. It looks at a few times `limit` ticks, however many there are.
     """
+    if limit == 0:
+        return []  # no range is short enough to leave out a tick at `until` itself
     until, width = min(until, _last(when)), _MICROS
     while until - width > after and len(ticks_between(when, until - width, until, limit)) < limit:
         width *= 2

@@ -223,6 +223,7 @@ def test_the_last_ticks_are_those_before_the_end_in_their_order() -> None:
     assert last_ticks(hour_of_seconds, at("2026-01-01T04:00"), at("2026-01-02T02:00"), 2) == []
     every = When(every_seconds=1.5, ends_at=at("2026-01-01"))
     assert last_ticks(every, 0, at("2026-06-01"), 1) == [at("2026-01-01")]
+    assert last_ticks(every, 0, at("2026-06-01"), 0) == []
 
 
 def test_a_value_that_was_never_checked_is_refused_when_it_is_evaluated() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from holdfast.schedules.planning import plan_backfill, plan_firing
+from holdfast.schedules.planning import PROMPT, plan_backfill, plan_firing
 from holdfast.types import DueBackfill, DueSchedule, SkippedTicks, When
 
 SECOND = 1_000_000
@@ -68,6 +68,13 @@ def test_so_many_missed_ticks_fire_as_are_wanted() -> None:
     assert [gap.first for gap in plan.skipped] == [AT + MINUTE]
     none = plan_firing(due(expected=AT + MINUTE, max_missed=0), late)
     assert (list(none.ticks), len(none.skipped)) == ([], 4)
+
+
+def test_no_missed_tick_fires_if_none_is_wanted_also_at_the_last_moment_that_is_late() -> None:
+    late = due(expected=AT + MINUTE, max_missed=0)
+    plan = plan_firing(late, AT + MINUTE + PROMPT + 1)
+    assert (list(plan.ticks), plan.next_tick_at) == ([], AT + 2 * MINUTE)
+    assert plan.skipped == [SkippedTicks(AT + MINUTE, AT + MINUTE, 1, "too_many")]
 
 
 def test_ticks_before_the_window_are_too_late() -> None:
