@@ -683,3 +683,16 @@ async def test_a_run_whose_object_is_read_slowly_keeps_no_other_waiting(
         assert await client.handle(later.run_id).result() == f"x{SMALL}"
         answers.set()
         assert await client.handle(big.run_id).result() == f"x{BIG}"
+
+
+async def test_messages_stay_in_the_database_and_may_be_received_by_a_condition(
+    store: Store, large: LargePayloads
+) -> None:
+    async with Client(store=store, app=App("bank", large_payloads=large)) as client:
+        await client.queues.create("parcels", filters=True)
+        for size in (1, 2):
+            await client.queues.send("parcels", {"size": size, "text": BIG})
+        [message] = await client.queues.receive("parcels", contains={"size": 2})
+        assert message.payload == {"size": 2, "text": BIG}
+    [other] = await store.list_messages("parcels", limit=1)
+    assert BIG in other.payload

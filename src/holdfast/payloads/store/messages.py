@@ -56,7 +56,7 @@ class PayloadMessages(PayloadPart):
 
         Raises ConfigurationError for a condition on encoded payloads.
         """
-        if receive.contains is not None and self.payloads.hides:
+        if receive.contains is not None and self.payloads.codecs:
             raise ConfigurationError(
                 f"queue {receive.queue}: a receive cannot have a condition: the payloads are "
                 "encoded by a payload_codec, and the database cannot look into them"
