@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -27,6 +29,22 @@ PAGES = """
         select i.indexrelid from pg_index i join pg_class t on t.oid = i.indrelid
         where t.relname = any ($1) and t.relnamespace = 'holdfast'::regnamespace))
 """
+EXPLAIN = """
+    load 'auto_explain'; set auto_explain.log_min_duration = 0;
+    set auto_explain.log_nested_statements = on; set auto_explain.log_analyze = on;
+    set auto_explain.log_timing = off; set auto_explain.log_format = json;
+    set auto_explain.log_level = notice
+"""
+IN_FLIGHT = """
+    select holdfast.send_messages('plain', array_fill('1'::json, array[{count}]));
+    create temp table taken on commit drop as
+    select row_number() over () as n, d.queue_id, d.delivery_id, p.place
+    from generate_series({count} / {deliveries}, {count}, {count} / {deliveries}) as u (until),
+        holdfast.receive_messages('plain', u.until * 0 + {count} / {deliveries}) as d,
+        generate_subscripts(d.message_ids, 1) as p (place)
+"""
+ALL = "array_agg(queue_id order by n), array_agg(delivery_id order by n)"
+PLACES = "array_agg(place order by n)"
 FILL = """
     insert into holdfast.{table} (queue_id, priority, visible_at, message_id, sent_at, payload)
     select q.queue_id, 2, holdfast.now() + n * interval '1 ms' - interval '{ago} seconds',
@@ -154,3 +172,47 @@ async def test_a_held_snapshot_does_not_make_receives_dearer(
         await meter.connection.execute(SEND)
         assert await entries(None, None) > 1000, "each entry of the past, where none is passed over"
     await old.close()
+
+
+@pytest.mark.parametrize("deliveries", [1, 200])
+@pytest.mark.parametrize(
+    "call",
+    [
+        f"holdfast.ack_messages({ALL}, {PLACES})",
+        f"holdfast.return_messages({ALL}, {PLACES})",
+        f"holdfast.return_messages({ALL}, {PLACES}, p_errors => array_agg('it failed'::text))",
+        f"holdfast.return_messages({ALL}, {PLACES}, p_discarded => array_agg(true))",
+        f"holdfast.extend_deliveries({ALL}, 60)",
+    ],
+)
+async def test_messages_that_end_together_are_not_compared_with_each_other(
+    meter: Meter, call: str, deliveries: int
+) -> None:
+    """The queue keeps what is acknowledged, too."""
+    await meter.connection.execute("update holdfast.queues set keep_seconds = 60")
+    async with meter.connection.transaction():
+        for each in IN_FLIGHT.format(count=200, deliveries=deliveries).split(";"):
+            await meter.connection.execute(each)
+        passed_over = await _passed_over(meter.connection, f"select {call} from taken")
+    assert passed_over < 20 * 200
+
+
+async def _passed_over(connection: asyncpg.Connection, query: str) -> int:
+    """Return how many rows the statements within a call read, or compared, in vain."""
+    plans: list[Any] = []
+
+    def keep(_: object, message: Any) -> None:
+        plans.append(json.loads(str(message.message).partition("plan:")[2])["Plan"])
+
+    await connection.execute(EXPLAIN)
+    connection.add_log_listener(keep)
+    await connection.execute(query)
+    await connection.execute("set auto_explain.log_min_duration = -1")
+    connection.remove_log_listener(keep)
+    assert plans
+    return sum(map(_in_vain, plans))
+
+
+def _in_vain(node: dict[str, Any]) -> int:
+    removed = node.get("Rows Removed by Join Filter", 0) + node.get("Rows Removed by Filter", 0)
+    return int(removed * node["Actual Loops"]) + sum(map(_in_vain, node.get("Plans", ())))

@@ -167,22 +167,21 @@ begin
         from unnest(p_queue_ids, p_delivery_ids, p_places) with ordinality
             as u (queue_id, delivery_id, place, ord)
     ), found as materialized (
-        select d.ctid as tid, d.queue_id, d.delivery_id, d.group_key, d.more, d.has_bodies,
-            d.message_ids, coalesce(d.done, '{}') as done, d.errors is not null as has_errors,
-            d.limited
-        from (select distinct a.queue_id, a.delivery_id from asked a) as a
+        select d.ctid as tid, d.queue_id, d.has_bodies, d.message_ids,
+            coalesce(d.done, '{}') as done, d.errors is not null as has_errors, d.limited,
+            a.places, a.ords
+        from (
+            select a.queue_id, a.delivery_id, array_agg(a.place) as places,
+                array_agg(a.ord) as ords
+            from asked a where a.mention = 1 group by a.queue_id, a.delivery_id
+        ) as a
         cross join lateral (
             select d.ctid, d.* from holdfast.deliveries d
             where d.queue_id = a.queue_id and d.delivery_id = a.delivery_id limit 1
         ) as d
-    ), judged as materialized (
-        select a.ord, f.tid, a.place, coalesce(a.mention = 1 and f.tid is not null
-            and (a.place is null or (a.place between 1 and cardinality(f.message_ids)
-                and a.place <> all (f.done))), false) as ok
-        from asked a
-        left join found f using (queue_id, delivery_id)
     ), sums as materialized (
-        select f.*, f.done || s.places as now_done,
+        select f.tid, f.queue_id, f.has_bodies, f.has_errors, f.limited, f.done,
+            f.done || s.places as now_done, s.acked,
             s.all_of_it or cardinality(f.done) + cardinality(s.places)
                 >= cardinality(f.message_ids) as is_over,
             array(select f.message_ids[x.place] from unnest(
@@ -190,12 +189,13 @@ begin
                     1, cardinality(f.message_ids))) else s.places end) as x (place)
                 where x.place <> all (f.done)) as ids
         from found f
-        join (
-            select j.tid, coalesce(array_agg(j.place) filter (where j.ok and j.place is not null),
-                    '{}') as places,
-                bool_or(j.ok and j.place is null) as all_of_it
-            from judged j group by j.tid
-        ) as s using (tid)
+        cross join lateral (
+            select coalesce(array_agg(u.place) filter (where u.place is not null), '{}') as places,
+                coalesce(bool_or(u.place is null), false) as all_of_it, array_agg(u.ord) as acked
+            from unnest(f.places, f.ords) as u (place, ord)
+            where u.place is null or (u.place between 1 and cardinality(f.message_ids)
+                and u.place <> all (f.done))
+        ) as s
     ), gone as (
         delete from holdfast.deliveries d where d.ctid = any (array(
             select s.tid from sums s where s.is_over))
@@ -212,7 +212,8 @@ begin
         delete from holdfast.bodies b using sums s
         where s.has_bodies and b.queue_id = s.queue_id and b.message_id = any (s.ids)
     )
-    select array_agg(j.ok order by j.ord), (
+    select array_agg(
+            a.ord in (select u.ord from sums s, unnest(s.acked) as u (ord)) order by a.ord), (
             select array_agg(distinct f.queue_id)
             from (
                 select t.queue_id from tokens t
@@ -221,7 +222,7 @@ begin
             ) as f),
         (select array_agg(i.id) from sums s, unnest(s.ids) as i (id) where s.has_errors)
     into acked, freed, failed
-    from judged j;
+    from asked a;
     acked := coalesce(acked, '{}');
 end $$;
 
@@ -258,7 +259,12 @@ begin
     select d.queue_id, m.id, holdfast.now(),
         holdfast.now() + q.keep_seconds * interval '1 second', m.attempts, m.sent_at, d.group_key,
         coalesce(m.payload, holdfast._body(d.queue_id, m.id)), m.headers
-    from unnest(p_queue_ids, p_delivery_ids, p_places) as u (queue_id, delivery_id, place)
+    from (
+        select u.queue_id, u.delivery_id, array_agg(u.place) as places,
+            bool_or(u.place is null) as all_of_it
+        from unnest(p_queue_ids, p_delivery_ids, p_places) as u (queue_id, delivery_id, place)
+        group by u.queue_id, u.delivery_id
+    ) as u
     join holdfast.queues q on q.queue_id = u.queue_id and q.keep_seconds is not null
     cross join lateral (
         select * from holdfast.deliveries d
@@ -266,7 +272,7 @@ begin
     ) as d
     cross join lateral unnest(d.message_ids, d.attempts, d.sent_ats, d.payloads, d.headers)
         with ordinality as m (id, attempts, sent_at, payload, headers, place)
-    where d.keeps and (u.place is null or u.place = m.place)
+    where d.keeps and (u.all_of_it or m.place = any (u.places))
         and m.place <> all (coalesce(d.done, '{}'))
     on conflict do nothing;
 end $$;

@@ -12,20 +12,23 @@ as $$
 begin
     with added as (
         insert into holdfast.message_failures (message_id, number, failed_at, error)
-        select m.id, coalesce(f.number, 0) + 1, holdfast.now(), left(u.error, 2000)
+        select d.message_ids[m.place], coalesce(f.number, 0) + 1, holdfast.now(),
+            left(u.error, 2000)
         from unnest(p_queue_ids, p_delivery_ids, p_places, p_errors, p_counted) with ordinality
             as u (queue_id, delivery_id, place, error, counted, ord)
         cross join lateral (
             select d.message_ids, d.done from holdfast.deliveries d
             where d.queue_id = u.queue_id and d.delivery_id = u.delivery_id limit 1
         ) as d
-        cross join lateral unnest(d.message_ids) with ordinality as m (id, place)
+        cross join lateral generate_series(greatest(u.place, 1),
+            least(u.place, cardinality(d.message_ids))) as m (place)
         left join lateral (
-            select f.number from holdfast.message_failures f where f.message_id = m.id
+            select f.number from holdfast.message_failures f
+            where f.message_id = d.message_ids[m.place]
             order by f.number desc limit 1
         ) as f on true
         where u.error is not null and u.counted is not false
-            and (u.place is null or u.place = m.place) and m.place <> all (coalesce(d.done, '{}'))
+            and m.place <> all (coalesce(d.done, '{}'))
         order by u.ord
         on conflict do nothing
         returning message_id, number

@@ -37,23 +37,25 @@ begin
         perform holdfast._keep_discarded(p_queue_ids, p_delivery_ids, p_places, p_discarded);
     end if;
     with asked as materialized (
-        select u.*, row_number() over (
-            partition by u.queue_id, u.delivery_id, u.place order by u.ord) as mention
-        from unnest(p_queue_ids, p_delivery_ids, p_places, p_delays, p_errors, p_counted,
-            p_discarded) with ordinality
-            as u (queue_id, delivery_id, place, delay, error, counted, discarded, ord)
+        select u.* from unnest(p_queue_ids, p_delivery_ids, p_places) with ordinality
+            as u (queue_id, delivery_id, place, ord)
     ), found as materialized (
-        select a.queue_id, a.delivery_id, d.ctid as tid, d.group_key, d.done, d.message_ids,
+        select a.*, d.ctid as tid, d.group_key, coalesce(d.done, '{}') as done, d.message_ids,
             d.priorities, d.attempts, d.origin_ids, d.sent_ats, d.payloads, d.headers, d.errors,
-            d.more, d.limited, q.max_receives, q.dead_letters, q.has_filters
-        from (select distinct a.queue_id, a.delivery_id from asked a) as a
+            d.limited, q.max_receives, q.dead_letters, q.has_filters
+        from (
+            select a.queue_id, a.delivery_id, array_agg(a.place) as places,
+                array_agg(a.ord) as ords, min(a.ord) filter (where a.place is null) as all_ord
+            from asked a group by a.queue_id, a.delivery_id
+        ) as a
         cross join lateral (
             select d.ctid, d.* from holdfast.deliveries d
             where d.queue_id = a.queue_id and d.delivery_id = a.delivery_id limit 1
         ) as d
         join holdfast.queues q on q.queue_id = a.queue_id
     ), back as materialized (
-        select f.tid, f.queue_id, f.group_key, a.ord, m.place::int as place, m.id,
+        select f.tid, f.queue_id, f.group_key, f.done, cardinality(f.message_ids) as size, a.ord,
+            m.place::int as place, m.id,
             m.attempts - case when a.counted then 0 else 1 end as attempts, m.origin_id,
             m.sent_at, m.payload, left(coalesce(a.error, m.error), 10000) as error,
             case when l.queue_id is null then m.headers else (coalesce(m.headers::jsonb, '{}')
@@ -68,16 +70,28 @@ begin
             case when l.queue_id is null or l.has_priorities
                 then coalesce(m.priority, 2) else 2 end as priority
         from found f
+        cross join lateral (  -- of each message the first mention, without a search for it
+            select array_agg(x.ord order by x.place) as ords
+            from (
+                select x.place, min(x.ord) as ord
+                from (
+                    select u.place, u.ord from unnest(f.places, f.ords) as u (place, ord)
+                    where u.place between 1 and cardinality(f.message_ids)
+                    union all
+                    select g.place, f.all_ord
+                    from generate_series(1, cardinality(f.message_ids)) as g (place)
+                ) as x
+                group by x.place
+            ) as x
+        ) as o
         cross join lateral unnest(f.message_ids, f.priorities, f.attempts, f.origin_ids,
-            f.sent_ats, f.payloads, f.headers, f.errors) with ordinality
-            as m (id, priority, attempts, origin_id, sent_at, payload, headers, error, place)
+            f.sent_ats, f.payloads, f.headers, f.errors, o.ords) with ordinality
+            as m (id, priority, attempts, origin_id, sent_at, payload, headers, error, ord, place)
         cross join lateral (
-            select a.ord, a.delay, a.error, coalesce(a.counted, true) as counted,
-                coalesce(a.discarded, false) as discarded
-            from asked a
-            where a.queue_id = f.queue_id and a.delivery_id = f.delivery_id
-                and (a.place is null or a.place = m.place)
-            order by a.ord limit 1
+            select m.ord, p_delays[m.ord] as delay, p_errors[m.ord] as error,
+                coalesce(p_counted[m.ord], true) as counted,
+                coalesce(p_discarded[m.ord], false) as discarded
+            where m.ord is not null
         ) as a
         left join lateral (
             select q.queue_id, q.has_priorities, q.has_filters from holdfast.queues q
@@ -85,7 +99,7 @@ begin
                 and q.name = f.dead_letters
             limit 1
         ) as l on true
-        where m.place <> all (coalesce(f.done, '{}'))
+        where m.place <> all (f.done)
     ), plain as (
         insert into holdfast.messages (queue_id, priority, visible_at, message_id, attempts,
             origin_id, sent_at, payload, headers, error)
@@ -119,12 +133,9 @@ begin
         where (b.to_filters or b.is_done) and b.payload is null
             and y.queue_id = b.queue_id and y.message_id = b.id
     ), sums as materialized (
-        select f.tid, f.queue_id, f.group_key, coalesce(f.done, '{}') || s.places as now_done,
-            cardinality(coalesce(f.done, '{}')) + cardinality(s.places)
-                >= cardinality(f.message_ids) as is_over
-        from found f
-        join (select b.tid, array_agg(b.place) as places from back b group by b.tid) as s
-            using (tid)
+        select b.tid, b.done || array_agg(b.place) as now_done,
+            cardinality(b.done) + count(*) >= b.size as is_over
+        from back b group by b.tid, b.done, b.size
     ), gone as (
         delete from holdfast.deliveries d where d.ctid = any (array(
             select s.tid from sums s where s.is_over))
@@ -143,7 +154,7 @@ begin
         ) as t
         returning queue_id
     )
-    select array_agg(a.ord = any (array(select b.ord from back b)) order by a.ord),
+    select array_agg(a.ord in (select b.ord from back b) order by a.ord),
         holdfast._queue_names((
             select array_agg(distinct x.queue_id)
             from (
