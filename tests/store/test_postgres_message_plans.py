@@ -197,6 +197,17 @@ async def test_messages_that_end_together_are_not_compared_with_each_other(
     assert passed_over < 20 * 200
 
 
+async def test_groups_that_are_received_together_are_not_compared_with_each_other(
+    meter: Meter,
+) -> None:
+    await meter.connection.execute(
+        "select holdfast.send_messages('fifo', array_fill('1'::json, array[200]), p_groups => "
+        "array(select 'g' || n from generate_series(1, 200) n))"
+    )
+    receive = "select holdfast.receive_messages('fifo', 200)"
+    assert await _passed_over(meter.connection, receive) < 20 * 200
+
+
 async def _passed_over(connection: asyncpg.Connection, query: str) -> int:
     """Return how many rows the statements within a call read, or compared, in vain."""
     plans: list[Any] = []

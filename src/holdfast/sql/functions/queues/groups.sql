@@ -122,7 +122,8 @@ begin
                     sent_ats, payloads, headers, errors)
                 select p_queue_id, t.group_key, p_until, p_now, p_consumer,
                     count(*) > count(t.payload), p_keeps,
-                    count(*) < (select count(*) from waiting w where w.group_key = t.group_key),
+                    (t.group_key, count(*)) not in (
+                        select w.group_key, max(w.nth) from waiting w group by w.group_key),
                     p_limited,
                     array_agg(t.message_id), array_agg(t.attempts + 1),
                     case when count(t.origin_id) > 0 then array_agg(t.origin_id) end,
