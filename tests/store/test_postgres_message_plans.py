@@ -208,8 +208,21 @@ async def test_groups_that_are_received_together_are_not_compared_with_each_othe
     assert await _passed_over(meter.connection, receive) < 20 * 200
 
 
+async def test_known_deduplication_ids_are_found_by_a_hash(meter: Meter) -> None:
+    """Not by a search through all ids that are new, for each."""
+    send = "select holdfast.send_messages('plain', array['1', '2']::json[], p_dedup_ids => $${}$$)"
+    await meter.connection.execute(send.format("{a,b}"))
+    plans = await _plans(meter.connection, send.format("{b,c}"))
+    assert json.dumps(plans).count("hashed SubPlan") == 2, "of the lock and of the update"
+
+
 async def _passed_over(connection: asyncpg.Connection, query: str) -> int:
     """Return how many rows the statements within a call read, or compared, in vain."""
+    return sum(map(_in_vain, await _plans(connection, query)))
+
+
+async def _plans(connection: asyncpg.Connection, query: str) -> list[Any]:
+    """Return the plans of the statements within a call."""
     plans: list[Any] = []
 
     def keep(_: object, message: Any) -> None:
@@ -221,7 +234,7 @@ async def _passed_over(connection: asyncpg.Connection, query: str) -> int:
     await connection.execute("set auto_explain.log_min_duration = -1")
     connection.remove_log_listener(keep)
     assert plans
-    return sum(map(_in_vain, plans))
+    return plans
 
 
 def _in_vain(node: dict[str, Any]) -> int:

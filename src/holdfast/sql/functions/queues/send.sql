@@ -274,7 +274,7 @@ begin
         perform from (
             select distinct u.dedup_id collate "C" as dedup_id
             from unnest(p_dedup_ids) as u (dedup_id)
-            where u.dedup_id is not null and u.dedup_id <> all (coalesce(v_won, '{}'))
+            where u.dedup_id is not null and u.dedup_id not in (select unnest(v_won))
             order by 1
         ) as u
         cross join lateral (
@@ -286,7 +286,7 @@ begin
         from (
             select u.dedup_id, min(u.message_id) as message_id
             from unnest(p_dedup_ids, v_drawn) as u (dedup_id, message_id)
-            where u.dedup_id is not null and u.dedup_id <> all (coalesce(v_won, '{}'))
+            where u.dedup_id is not null and u.dedup_id not in (select unnest(v_won))
             group by u.dedup_id
         ) as a
         where d.queue_id = p_queue_id and d.dedup_id = a.dedup_id and d.expires_at <= p_now;

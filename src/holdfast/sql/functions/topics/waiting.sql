@@ -90,7 +90,7 @@ begin
     for v_run in
         select u.run_id, u.signal, p_event_id || ' ' || u.signal as key
         from unnest(p_run_ids, p_signals) as u (run_id, signal)
-        where (u.run_id || ' ' || p_event_id || ' ' || u.signal = any (v_told)) is not true
+        where u.run_id || ' ' || p_event_id || ' ' || u.signal not in (select unnest(v_told))
         order by u.run_id, u.signal
     loop
         if holdfast._append(p_now, v_run.run_id, 'SignalReceived',
