@@ -9,7 +9,7 @@
 -- to 10,000,000,000.
 create or replace function holdfast._after(p_at timestamptz, p_seconds float8)
 returns timestamptz
-language sql immutable parallel safe
+language sql stable parallel safe
 return case when p_seconds is not null
     then p_at + least(p_seconds, 1e10::float8) * interval '1 second' end;
 

@@ -52,7 +52,7 @@ end $$;
 create or replace function holdfast._end_of_child(
     p_run_id uuid, p_status text, p_output json, p_error json
 ) returns json
-language sql immutable
+language sql stable
 return ('{"child_run_id":"' || p_run_id || case p_status
     when 'completed' then '","output":' || coalesce(p_output::text, 'null')
     else '","status":"' || p_status || '","error":' || coalesce(p_error::text, 'null') end

@@ -145,7 +145,7 @@ end $$;
 -- Return an error as one line: its class and its message, or one of both. Called by
 -- _fail_attempts and _tell_flow.
 create or replace function holdfast._error_line(p_error json) returns text
-language sql immutable
+language sql stable
 return concat_ws(': ', nullif(regexp_replace(p_error ->> 'kind', '^builtins[.]', ''), ''),
     nullif(p_error ->> 'message', ''));
 

@@ -165,7 +165,7 @@ end $$;
 -- Return the id of the signal that tells of the failure of a call, as `answer_id` does in Python.
 -- Called by _refuse_askers.
 create or replace function holdfast._failed_answer_id(p_call_id text) returns text
-language sql immutable parallel safe
+language sql stable parallel safe
 return case when octet_length(p_call_id) <= 1017 then 'failed/' || p_call_id
     else encode(sha256(convert_to('failed/' || p_call_id, 'UTF8')), 'hex') end;
 

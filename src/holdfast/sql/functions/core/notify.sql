@@ -15,7 +15,7 @@ $$;
 -- Name the channel of a topic; a long one by its digest. Called by _tell,
 -- _tell_schedulers and _tell_limited.
 create or replace function holdfast._channel(p_schema text, p_topic text) returns text
-language sql immutable parallel safe
+language sql stable parallel safe
 return case when octet_length(p_schema || ':' || p_topic) <= 63 then p_schema || ':' || p_topic
     else left(encode(sha256(convert_to(p_schema || ':' || p_topic, 'UTF8')), 'hex'), 63) end;
 
@@ -26,15 +26,22 @@ create or replace function holdfast._hint_topic(p_topic text, p_tasks bigint) re
 language sql immutable parallel safe
 return case when p_tasks < 50 then p_topic else 'work' end;
 
--- Return (topic, payload) notices for callers that send no hints: those of what any worker may take
--- at once, 'starts' and 'activities', become those of 'work'. Called by all that return notices of
--- starts or activities to workers or clients.
-create or replace function holdfast._as_work(p_notices text[]) returns text[]
+-- Return notices with the topic 'work' in place of 'starts' and 'activities'. Called by _as_work.
+create or replace function holdfast._renamed_to_work(p_notices text[]) returns text[]
 language sql immutable parallel safe
-return case when p_notices && '{starts,activities}' then (
+return (
     select array_agg(array[case when p_notices[n.place][1] in ('starts', 'activities') then 'work'
         else p_notices[n.place][1] end, p_notices[n.place][2]] order by n.place)
-    from generate_subscripts(p_notices, 1) as n (place)) else p_notices end;
+    from generate_subscripts(p_notices, 1) as n (place));
+
+-- Return (topic, payload) notices for callers that send no hints: those of what any worker may take
+-- at once, 'starts' and 'activities', become those of 'work'. The query for that is in a function
+-- of its own, so that this one is inlined: most notices are returned as they are. Called by all
+-- that return notices of starts or activities to workers or clients.
+create or replace function holdfast._as_work(p_notices text[]) returns text[]
+language sql immutable parallel safe
+return case when p_notices && '{starts,activities}' then holdfast._renamed_to_work(p_notices)
+    else p_notices end;
 
 -- Return true if a queue has one or two workers, and notifications reach them. Called by _tell.
 create or replace function holdfast._has_few_listeners(p_queue text) returns boolean

@@ -188,7 +188,7 @@ end $$;
 create or replace function holdfast._step_run_id(
     p_run_id uuid, p_key text, p_attempt int, p_created_at timestamptz
 ) returns uuid
-language sql immutable
+language sql stable
 return holdfast.keyed_run_id(
     p_run_id::text, format('%s#%s@%s', p_key, p_attempt, holdfast._micros(p_created_at)));
 

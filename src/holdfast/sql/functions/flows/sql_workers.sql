@@ -5,7 +5,7 @@
 -- Called by read_tasks, _lease_messages, _lock_messages and _fail_illegible.
 create or replace function holdfast.message_id(p_run_id uuid, p_key text) returns bigint
 language sql immutable parallel safe
-return hashtextextended(p_run_id || ' ' || p_key, 0) & 9223372036854775807;
+return hashtextextended(p_run_id::text || ' ' || p_key, 0) & 9223372036854775807;
 
 -- List the ranges of a flow's free tasks, in all its versions. A run may have a queue of its own,
 -- so the queues are those that have free tasks: one probe each, however many tasks there are.

@@ -40,7 +40,7 @@ end $$;
 -- Return the details of WorkflowForked with the attempt that failed and its error, if p_again names
 -- them. Called by _forked_details.
 create or replace function holdfast._with_attempt(p_again json, p_details json) returns json
-language sql immutable
+language sql stable
 return case when p_again -> 'attempt' is null then p_details
     else (left(p_details::text, -1) || ',"attempt":' || (p_again -> 'attempt')
         || ',"error":' || (p_again -> 'error') || '}')::json end;

@@ -228,7 +228,7 @@ end $$;
 -- fork has none, but the code that made the copied calls saw it. Called by _forked_details and
 -- _start_successor.
 create or replace function holdfast._with_key(p_key text, p_details json) returns json
-language sql immutable
+language sql stable
 return case when p_key is null then p_details
     else (left(p_details::text, -1) || ',"run_key":' || to_json(p_key) || '}')::json end;
 

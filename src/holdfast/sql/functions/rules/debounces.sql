@@ -39,7 +39,7 @@ end $$;
 create or replace function holdfast._end_of_quiet(
     p_rules holdfast.start_rules, p_now timestamptz, p_since timestamptz
 ) returns timestamptz
-language sql immutable
+language sql stable
 return least(p_now + p_rules.debounce_seconds * interval '1 second',
     p_since + p_rules.debounce_max_wait_seconds * interval '1 second');
 

@@ -186,6 +186,6 @@ end $$;
 -- is. Called by _start_subscribed and _send_event.
 create or replace function holdfast._event_headers(p_headers json, p_topic text, p_event_id text)
 returns json
-language sql immutable parallel safe
+language sql stable parallel safe
 return (coalesce(p_headers::jsonb, '{}') || jsonb_build_object(
     'holdfast-topic', p_topic, 'holdfast-event', p_event_id))::json;
