@@ -219,3 +219,38 @@ def test_a_path_that_no_file_can_have_is_a_wrong_value(command: tuple[str, ...],
     done = CliRunner().invoke(holdfast, [*command, name])
     assert (done.exit_code, type(done.exception)) == (exits.USAGE, SystemExit), done.output
     assert "Invalid value for" in done.output
+
+
+@pytest.mark.parametrize("app", ["x" * 5000 + ".py", "~no-such-user/shop.py"], ids=["long", "user"])
+def test_an_app_at_a_path_that_no_file_can_have_is_not_there(app: str) -> None:
+    done = CliRunner().invoke(holdfast, ["worker", app])
+    assert (done.exit_code, type(done.exception)) == (exits.USAGE, SystemExit), done.output
+    assert "there is no file" in done.output
+
+
+def test_a_run_to_replay_that_no_file_can_be_is_looked_up(cli: CommandLine, tmp_path: Path) -> None:
+    app = tmp_path / "shop.py"
+    app.write_text("from holdfast import App\n\napp = App('shop')\n")
+    told = cli("replay", "x" * 900, str(app), code=exits.USAGE)
+    assert "is not a run" in told.stderr
+
+
+@pytest.mark.parametrize("results", [False, True], ids=["schema", "results"])
+@pytest.mark.parametrize("role", ["", "a\udcff"], ids=["empty", "surrogate"])
+def test_a_name_that_no_role_can_have_is_refused(
+    cli: CommandLine, role: str, results: bool
+) -> None:
+    where = ["--results", cli.url] if results else []
+    done = CliRunner().invoke(
+        holdfast, ["--database", cli.url, "migrate", *where, f"--grant={role}"]
+    )
+    assert (done.exit_code, type(done.exception)) == (exits.USAGE, SystemExit), done.output
+    assert "role" in done.output
+
+
+def test_options_of_a_url_without_one_are_a_usage_error(cli: CommandLine, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s" * 32)
+    for each in (["--allow-inner"], ["--secret-file", str(secret)]):
+        told = cli("topics", "subscribe", "a", "--queue", "q", *each, code=exits.USAGE)
+        assert "are options of a --url" in told.stderr

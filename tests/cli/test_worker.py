@@ -315,11 +315,19 @@ def test_auto_starts_a_process_for_each_processor_that_may_be_used(
 
     monkeypatch.setattr(os, "sched_getaffinity", some)
     assert process_count("auto") == 3
+    assert process_count("1000") == 1_000
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "two", "1.5", ""])
 def test_another_number_of_processes_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter, match="not a number from 1 on, and not auto"):
+        process_count(text)
+
+
+@pytest.mark.parametrize("text", ["1001", "9" * 20, "9" * 5000])
+def test_more_processes_than_a_machine_can_keep_are_refused(text: str) -> None:
+    """The command took all memory of the machine to prepare them, before the first one started."""
+    with pytest.raises(click.BadParameter, match="keeps at most 1,000 processes"):
         process_count(text)
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
@@ -192,12 +192,17 @@ def duration(text: str) -> float:
         raise click.BadParameter(str(error)) from None
 
 
+_MOST_PROCESSES: Final = 1_000
+
+
 def process_count(text: str) -> int:
     """Return a number of processes; for `auto`, that of the processors that this one may use."""
     if text == "auto":
         return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    if not text.isdecimal() or int(text) < 1:
+    if not text.isdecimal() or not text.strip("0"):
         raise click.BadParameter(f"{text!r} is not a number from 1 on, and not auto")
+    if len(text) > 4 or int(text) > _MOST_PROCESSES:  # each takes 40 MB and connections
+        raise click.BadParameter(f"one command keeps at most {_MOST_PROCESSES:,} processes")
     return int(text)
 
 

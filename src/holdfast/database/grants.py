@@ -9,7 +9,8 @@ import asyncpg
 
 from holdfast.database.schema import Connection, SchemaState
 from holdfast.database.scripts import in_schema, load_scripts
-from holdfast.errors import DatabaseUnavailable, InsufficientRights
+from holdfast.errors import DatabaseUnavailable, InsufficientRights, InvalidInput
+from holdfast.values.texts import check_text
 
 # Of what migrations have made. Extensions and users may have put other things into the schema.
 _OWNERS = """
@@ -128,8 +129,10 @@ async def grant(
 
     `names` are those of what holdfast has made. Call it in the transaction that changed the schema.
     Raises InsufficientRights for a role that does not exist, or to which the caller may not grant
-    anything.
+    anything, and InvalidInput for a name that no role can have.
     """
+    for role in roles:
+        check_role(role)
     holders = [row[0] for row in await connection.fetch(_HOLDERS, schema)]
     if not (roles or holders):
         return
@@ -150,6 +153,13 @@ async def grant(
                 f"role {role!r} cannot be given its rights on schema {schema!r}: {error}. Nothing "
                 "was changed: make the role first, or migrate as the schema's owner"
             ) from error
+
+
+def check_role(role: str) -> str:
+    """Return the name of a role as PostgreSQL can have it. Raises InvalidInput."""
+    if role == "":
+        raise InvalidInput("the name of a role is empty: write the role that workers log in with")
+    return check_text("role", role)
 
 
 async def lacking(connection: Connection, schema: str) -> list[str]:

@@ -20,7 +20,7 @@ import msgspec
 from holdfast import sql
 from holdfast._version import __version__
 from holdfast.database.connection import connected
-from holdfast.database.grants import act_as_owner, grant
+from holdfast.database.grants import act_as_owner, check_role, grant
 from holdfast.database.schema import Connection, SchemaState, read_state
 from holdfast.database.scripts import (
     DEFAULT_SCHEMA,
@@ -339,10 +339,11 @@ def render_results(schema: str = DEFAULT_SCHEMA, grant_to: Sequence[str] = ()) -
 
     Raises:
         InvalidSchemaName: the name is not a plain identifier.
+        InvalidInput: PostgreSQL cannot have a role of such a name.
     """
     text = (Path(sql.__path__[0]) / "step_results.sql").read_text(encoding="utf-8")
     for role in grant_to:
-        quoted = '"' + role.replace('"', '""') + '"'
+        quoted = '"' + check_role(role).replace('"', '""') + '"'
         text += (
             f"grant usage on schema holdfast to {quoted};\n"
             f"grant select, insert, update, delete on holdfast.step_results to {quoted};\n"

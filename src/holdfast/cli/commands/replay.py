@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager, redirect_stdout
@@ -226,8 +227,8 @@ def _load(reference: str, app_reference: str | None) -> _Replay:
     from holdfast.insight.run_files import opened, read_file
 
     app = AppReference.parse(app_reference or _only_app()).load()
-    if (path := Path(reference)).is_file():
-        run, log, clock_at = read_file(path, app)
+    if os.path.isfile(reference):  # Path.is_file raises for a name that no file can have
+        run, log, clock_at = read_file(Path(reference), app)
     else:
         run, log, clock_at = call(lambda link: _read_run(link, reference), app=app)
         log = opened(log, app)  # a run of the archive has its payloads as they were stored

@@ -110,6 +110,8 @@ def subscribe(
     """
     if url is not None and secret_file is None:
         raise click.UsageError("--url needs the secret that signs: --secret-file FILE")
+    if url is None and (secret_file is not None or allow_inner):
+        raise click.UsageError("--secret-file and --allow-inner are options of a --url")
     secret = None if secret_file is None else secret_file.read_text().strip()
     options: Any = {} if queue is None else {"queue": queue}
 

@@ -42,8 +42,9 @@ class AppReference:
         if not place:
             raise ConfigurationError(f"{text!r} has no module: write module:app or file.py")
         if place.endswith(".py") or "/" in place:
-            path = Path(place).expanduser().resolve()
-            if not path.is_file():
+            # Those of Path raise for a user that there is not, and a name that no file can have.
+            path = Path(os.path.expanduser(place)).resolve()
+            if not os.path.isfile(path):
                 raise ConfigurationError(f"there is no file {place}")
             directory, module = importable(path)
         else:
