@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -176,13 +176,12 @@ class ConsumerLoop:
 
     async def _read_queue(self) -> None:
         """Learn what the queue is. Raises UnknownQueue."""
-        name = self.consumer.queue
-        for found in await self._store.list_queues(name):
+        for found in await self._store.list_queues(self.consumer.queue):
             self._take_visibility(found)
             self._is_fifo = found.settings.fifo
             self._known_until = time.monotonic() + _KNOWN_SECONDS
             return
-        raise UnknownQueue(name)
+        raise UnknownQueue(self.consumer.queue)
 
     def _take_visibility(self, found: QueueInfo) -> None:
         asked = self.consumer.visibility_seconds or found.settings.visibility_seconds
@@ -207,8 +206,7 @@ class ConsumerLoop:
             self._call(delivery, each)
 
     def _call(self, delivery: HeldDelivery, places: Sequence[int]) -> None:
-        readable: list[int] = []
-        payloads: list[object] = []
+        readable, payloads = list[int](), list[object]()
         for at, place in enumerate(places, 1):
             try:
                 check_open((delivery.messages[place].payload,))
@@ -266,11 +264,10 @@ class ConsumerLoop:
         delivery.is_whole = False
         self._woken.set()
 
-    def _return_uncounted(self, delivery: HeldDelivery, places: Iterable[int]) -> None:
+    def _return_uncounted(self, delivery: HeldDelivery, places: Collection[int]) -> None:
         """Give messages back at once; this receive of them does not count."""
-        given = list(places)
-        self._returns += delivery.uncounted(given)
-        delivery.open.difference_update(given)
+        self._returns += delivery.uncounted(places)
+        delivery.open.difference_update(places)
         delivery.is_whole = False
 
     def _release(self, delivery: HeldDelivery) -> None:
@@ -290,8 +287,8 @@ class ConsumerLoop:
 
     async def _flush(self, *, at_once: bool = False) -> None:
         """Record the ends of messages that are not those of a whole delivery."""
-        if self._starts.waiting:
-            await self._starts.record(at_once=at_once)
+        if self._starts.waiting and not at_once:
+            await self._starts.record()
         limit = math.inf if at_once else time.monotonic() - _SIBLINGS_SECONDS
         done, self._single = self._single, []
         for delivery in list(self._held.values()):
@@ -317,6 +314,8 @@ class ConsumerLoop:
         finally:  # after an error they are recorded by a later turn: a second time changes nothing
             self._single, self._returns = done + self._single, returns + self._returns
             self._unanswered.update(done)
+        if at_once:  # at last: an object that a start waits for may never be there
+            await self._starts.record(at_once=True)
 
     # Keeping what is in flight
 
@@ -396,5 +395,6 @@ class ConsumerLoop:
         """Stop what still runs, and forget all that is in flight: others have it now."""
         held, self._held = self._held, {}
         self._whole, self._single, self._returns = [], [], []
+        self._starts.forget()
         for delivery in held.values():
             self._stop_calls(delivery)

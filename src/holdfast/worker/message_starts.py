@@ -72,6 +72,13 @@ class MessageStarts:
         for error in self._take_ends():
             raise error
 
+    def forget(self) -> None:
+        """Stop what is not recorded yet: its messages are given back."""
+        waiting, self.waiting = self.waiting, []
+        for start in waiting:
+            if start.task is not None:
+                start.task.cancel()
+
     def _take_ends(self) -> list[BaseException]:
         """Let what has ended and is still waiting be tried again; return its errors."""
         errors: list[BaseException] = []
@@ -97,4 +104,5 @@ class MessageStarts:
             self._ended(delivery, start.places, None)
             self._notify(notices)
             warn_of_late(self._consumer, receipts[:1], [acked], set())
-        self.waiting.remove(start)
+        if start in self.waiting:  # not forgotten meanwhile
+            self.waiting.remove(start)

@@ -22,7 +22,7 @@ from holdfast.payloads import READABLE, AesGcm, LargePayloads, Zlib, shelf, unne
 from holdfast.retention import deletion
 from holdfast.store.memory import MemoryStore
 from holdfast.store.port import Store
-from holdfast.worker import Worker
+from holdfast.worker import Worker, releases
 
 BIG, SMALL = "big " * 2_000, "small"
 REFERENCE = '"holdfast:codec":"object/1"'
@@ -696,3 +696,42 @@ async def test_messages_stay_in_the_database_and_may_be_received_by_a_condition(
         assert message.payload == {"size": 2, "text": BIG}
     [other] = await store.list_messages("parcels", limit=1)
     assert BIG in other.payload
+
+
+async def test_a_stop_records_the_ends_of_messages_although_a_run_waits_for_an_object(
+    store: Store, large: LargePayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has ended well is acknowledged; the message of that run is given back, uncounted."""
+    app, asked, entered, may_end = make_app(large), *(asyncio.Event() for _ in range(3))
+
+    @app.consumer("orders", concurrency=5)
+    async def book(text: str) -> None:
+        if text != SMALL:
+            current_message().start("bank/echo", text)
+            return
+        entered.set()
+        await may_end.wait()
+
+    async def put(name: str, data: bytes) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    objects_at = store.objects_at
+    monkeypatch.setattr(
+        store, "objects_at", lambda url: SimpleNamespace(url=url, put=put, get=objects_at(url).get)
+    )
+    monkeypatch.setattr(releases, "_TRY_SECONDS", 0.2)
+    worker = Worker(app, store)
+    await worker.start()
+    async with Client(store=store, app=app) as client:
+        await client.queues.create("orders")
+        await client.queues.send("orders", SMALL)
+        await client.queues.send("orders", BIG)
+        async with asyncio.timeout(30):
+            await asyncio.gather(entered.wait(), asked.wait())
+        stop = asyncio.create_task(worker.stop(grace=60))
+        await asyncio.sleep(0)
+        may_end.set()
+        await stop
+        (left,) = await store.list_messages("orders", limit=10, clip=10)
+        assert (left.in_flight, left.attempts, "big" in left.payload) == (False, 0, True)
