@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -69,12 +69,17 @@ def test_a_sampled_callers_run_is_sampled_and_others_are_not() -> None:
     assert not place_of(traced, uuid7(), headers).sampled
 
 
-async def test_a_sampler_that_raises_holds_up_no_run(caplog: pytest.LogCaptureFixture) -> None:
-    """Such as one that needs attributes, which runs do not have."""
+@pytest.mark.parametrize("error", [KeyError, AttributeError])
+async def test_a_sampler_that_fails_holds_up_no_run(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as one that needs attributes, which runs do not have, or that returns nothing."""
 
     class Fails(Sampler):
         def should_sample(self, *given: Any, **options: Any) -> SamplingResult:
-            raise KeyError("url.path of a run")
+            if error is AttributeError:
+                return cast("SamplingResult", None)
+            raise error("url.path of a run")
 
         def get_description(self) -> str:
             return "fails"
@@ -96,8 +101,8 @@ async def test_a_sampler_that_raises_holds_up_no_run(caplog: pytest.LogCaptureFi
             assert [await client.run(checkout) for _ in range(2)] == [3, 3]
     finally:
         await worker.stop(0)
-    told = "the sampler of traces fails, and these runs have no spans: KeyError"
-    assert caplog.text.count(told) == 1
+    told = "the sampler of traces fails, and these runs have no spans: "
+    assert caplog.text.count(f"{told}{error.__name__}: ") == 1
 
 
 def test_spans_that_do_not_fit_into_the_queue_are_dropped_and_counted() -> None:

@@ -70,10 +70,10 @@ def context_within(span: Parent, *, is_remote: bool) -> Context:
 def _is_sampled(tracer: Tracer, trace_id: int, parent: Context | None) -> bool:
     try:
         answer = tracer.provider.sampler.should_sample(parent, trace_id, "workflow.run")
+        return answer.decision is Decision.RECORD_AND_SAMPLE
     except Exception as error:  # of a sampler that the program has made: the run needs no span
         _tell(f"{type(error).__name__}: {error}")
         return False
-    return answer.decision is Decision.RECORD_AND_SAMPLE
 
 
 @lru_cache(maxsize=8)  # once for each text: it is asked for each run
