@@ -735,3 +735,40 @@ async def test_a_stop_records_the_ends_of_messages_although_a_run_waits_for_an_o
         await stop
         (left,) = await store.list_messages("orders", limit=10, clip=10)
         assert (left.in_flight, left.attempts, "big" in left.payload) == (False, 0, True)
+
+
+async def test_a_stop_waits_for_a_run_whose_object_arrives(
+    store: Store, large: LargePayloads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its message is acknowledged with its start, and is not given back."""
+    app, asked, answers = make_app(large), asyncio.Event(), asyncio.Event()
+
+    @app.consumer("orders")
+    def book(text: str) -> None:
+        current_message().start("bank/echo", text, tags=["big"])
+
+    objects_at = store.objects_at
+
+    async def put(name: str, data: bytes) -> None:
+        asked.set()
+        await answers.wait()
+        await objects_at(large.url).put(name, data)
+
+    monkeypatch.setattr(
+        store, "objects_at", lambda url: SimpleNamespace(url=url, put=put, get=objects_at(url).get)
+    )
+    monkeypatch.setattr(shelf, "_PUT_SECONDS", 600.0)
+    monkeypatch.setattr(releases, "_TRY_SECONDS", 600.0)
+    worker = Worker(app, store)
+    await worker.start()
+    async with Client(store=store, app=app) as client:
+        await client.queues.create("orders")
+        await client.queues.send("orders", BIG)
+        async with asyncio.timeout(30):
+            await asked.wait()
+            stop = asyncio.create_task(worker.stop(grace=0))
+            await asyncio.sleep(0)
+            answers.set()
+            await stop
+        assert await store.list_messages("orders", limit=10, clip=10) == []
+        assert len((await client.runs.list(tags=["big"])).runs) == 1
