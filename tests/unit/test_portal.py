@@ -42,6 +42,30 @@ def test_a_call_raises_if_another_thread_closes_the_portal(portal: Portal) -> No
             call.result(30)
 
 
+def test_a_call_raises_if_the_portal_is_closed_and_opened_again(portal: Portal) -> None:
+    """It was a CancelledError, which `except HoldfastError` does not know."""
+    begun, cancelled, opened = threading.Event(), threading.Event(), threading.Event()
+
+    async def slow_to_end() -> None:
+        try:
+            await never(begun)
+        finally:
+            cancelled.set()
+            opened.wait(30)
+
+    with ThreadPoolExecutor() as threads:
+        call = threads.submit(portal.call, slow_to_end())
+        assert begun.wait(30)
+        closing = threads.submit(portal.close)
+        assert cancelled.wait(30)
+        portal.open()
+        opened.set()
+        closing.result(30)
+        with pytest.raises(ConfigurationError, match="closed and opened again"):
+            call.result(30)
+        portal.call(nothing())
+
+
 def test_a_call_from_the_thread_of_the_portal_is_refused(portal: Portal) -> None:
     async def from_inside() -> None:
         portal.call(nothing())

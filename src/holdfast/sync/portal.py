@@ -25,6 +25,11 @@ _NOT_OPEN: Final = (
     "`client = SyncClient().open()`"
 )
 
+_CLOSED: Final = (
+    "the client was closed and opened again before this call had an answer: what it has done is "
+    "not known, so call again with the same key"
+)
+
 
 class Portal:
     """A thread with an event loop. Any thread may call through it.
@@ -83,28 +88,30 @@ class Portal:
         Raises ConfigurationError if the portal is not open, or is closed meanwhile.
         """
         try:
-            future = self._begin(coroutine)
+            future, loop = self._begin(coroutine)
         except BaseException:
             coroutine.close()
             raise
         try:
             return future.result()
         except CancelledError:
-            if self.is_open:
+            if self._loop is loop and self.is_open:
                 raise
-            raise ConfigurationError(_NOT_OPEN) from None
+            raise ConfigurationError(_CLOSED if self.is_open else _NOT_OPEN) from None
         except BaseException:
             future.cancel()
             raise
 
-    def _begin(self, coroutine: Coroutine[object, object, T]) -> Future[T]:
+    def _begin(
+        self, coroutine: Coroutine[object, object, T]
+    ) -> tuple[Future[T], asyncio.AbstractEventLoop]:
         self._refuse_own_thread()
         if self._forked:
             self._open_after_fork()
         with self._lock:  # what has begun before `close` is ended by it
             if self._loop is None or not self.is_open:
                 raise ConfigurationError(_NOT_OPEN)
-            return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+            return asyncio.run_coroutine_threadsafe(coroutine, self._loop), self._loop
 
     def _refuse_own_thread(self) -> None:
         if self._thread is threading.current_thread():
