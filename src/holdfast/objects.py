@@ -16,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from holdfast.errors import ConfigurationError, ObjectsUnavailable
+from holdfast.values.numbers import is_a
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -73,7 +74,7 @@ def check_objects_url(url: str) -> str:
 
     Raises ConfigurationError for a URL that names none.
     """
-    parts = urlsplit(url)
+    parts = urlsplit(is_a(str, url, "the URL of a place for objects"))
     if parts.scheme == "file":
         if parts.netloc or len(parts.path) < 2:
             raise ConfigurationError(f"{url!r} names no folder: write file:///path/of/the/folder")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ import msgspec
 
 from holdfast.errors import ConfigurationError
 from holdfast.values.durations import Duration, seconds
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import number_within, whole_number
 
 Answer = TypeVar("Answer")
 Growth: TypeAlias = Literal["exp", "fixed", "linear"]
@@ -55,14 +54,15 @@ class Retry:
             whole_number(self.attempts, "Retry", "attempts", 1)
         if self.backoff not in ("exp", "fixed", "linear"):
             raise ConfigurationError(f"backoff must be exp, fixed or linear, not {self.backoff!r}")
-        object.__setattr__(self, "base_seconds", seconds(self.base))
-        object.__setattr__(self, "max_seconds", seconds(self.max))
+        for name, length in (("base", self.base), ("max", self.max)):
+            try:
+                object.__setattr__(self, f"{name}_seconds", seconds(length))
+            except ConfigurationError as error:
+                raise ConfigurationError(f"Retry: {name}: {error}") from None
         if self.base_seconds > self.max_seconds:
             raise ConfigurationError(f"base ({self.base}) is longer than max ({self.max})")
-        if not (math.isfinite(self.factor) and self.factor >= 1):
-            raise ConfigurationError(f"factor must be at least 1, not {self.factor}")
-        if not 0 <= self.jitter <= 1:
-            raise ConfigurationError(f"jitter must be between 0 and 1, not {self.jitter}")
+        number_within(self.factor, "Retry", "factor", 1, sys.float_info.max)
+        number_within(self.jitter, "Retry", "jitter", 0, 1)
         for name in ("should_retry", "delay"):
             asked: object = getattr(self, name)
             if asked is not None and not callable(asked):

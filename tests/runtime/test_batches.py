@@ -318,7 +318,9 @@ def test_function_that_cannot_be_a_batch_is_refused(fn: Callable[..., Any], mess
 
 
 def test_batch_that_cannot_be_filled_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="size is 1 to 10,000 calls, not 0"):
+    with pytest.raises(
+        ConfigurationError, match="size: a whole number from 1 to 10,000 is needed, not 0"
+    ):
         Batch(0)
     with pytest.raises(ConfigurationError, match="within is at most 60 s"):
         Batch(10, within="2m")

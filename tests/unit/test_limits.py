@@ -86,8 +86,8 @@ def test_a_rate_may_count_units() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Limit(0), "at least 1 must run"),
-        (lambda: Limit(True), "at least 1 must run"),
+        (lambda: Limit(0), "most: a whole number from 1"),
+        (lambda: Limit(True), "most: a whole number from 1"),
         (lambda: Limit(1, key="customer"), "not a path into the input"),
         (lambda: Limit(1, holds="lease"), 'holds is "turn" or "run"'),  # type: ignore[arg-type]
         (lambda: Rate(1, per=0), "a period is from 0.001 s"),

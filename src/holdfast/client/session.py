@@ -41,6 +41,7 @@ from holdfast.types import (
     StreamPart,
     StreamRead,
 )
+from holdfast.values.numbers import is_a
 from holdfast.values.waits import to_the_end
 
 if TYPE_CHECKING:
@@ -93,9 +94,8 @@ class Session:
 
         The store is given values whose payloads are not encoded, and answers with such.
         """
-        if payloads is None and app is not None:
-            payloads = app.payloads
-        self.payloads = payloads
+        own = None if app is None else is_a(App, app, "app").payloads
+        self.payloads = payloads = own if payloads is None else payloads
         self.app = app
         self.narrowing: ArchiveNarrowing | None = None  # None: all of the archive is seen
         self.whole: Session | None = None  # one that sees all of the database, if this does not

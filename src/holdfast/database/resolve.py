@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.database.urls import read_url, redact, split_urls
 from holdfast.errors import ConfigurationError, DatabaseUnavailable
+from holdfast.values.numbers import is_a, true_or_false
 
 if TYPE_CHECKING:
     from holdfast.database.embedded import EmbeddedServer
@@ -45,6 +46,17 @@ class Connecting(msgspec.Struct, frozen=True):
     listen_url: str | None = None
     redis_url: str | None = None
     read_url: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.prepare is not None:
+            true_or_false(self.prepare, "prepare")
+        for name, url in (
+            ("listen_database", self.listen_url),
+            ("redis", self.redis_url),
+            ("read_database", self.read_url),
+        ):
+            if url is not None:
+                is_a(str, url, name)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -133,6 +145,8 @@ def resolve_database(
         EmbeddedServerError: the embedded server does not start.
     """
     given = connecting or Connecting()
+    if option is not None:
+        is_a(str, option, "database")
     if (named := _named(option, home, environ)) is not None:
         source, text = named
         found = _connecting(given, source, environ)

@@ -172,7 +172,8 @@ def check_schema_name(schema: str) -> str:
     Raises:
         InvalidSchemaName: it is not a plain lower-case identifier, or is PostgreSQL's own.
     """
-    if not _SCHEMA_NAME.fullmatch(schema):
+    # Callers without a type checker pass anything.
+    if not isinstance(schema, str) or not _SCHEMA_NAME.fullmatch(schema):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidSchemaName(
             f"{schema!r} cannot be a schema's name here: use 1 to 63 of a-z, 0-9 and _, "
             "not starting with a digit"

@@ -14,6 +14,7 @@ from holdfast.errors import ConfigurationError, UnknownWorkflow
 from holdfast.types import DEFAULT_QUEUE, AlertKind, AlertRule
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_queue_name, check_reference
+from holdfast.values.numbers import whole_number
 from holdfast.values.patterns import check_topic
 
 WorkflowOrName: TypeAlias = "Startable[Any, Any] | str | None"
@@ -46,8 +47,9 @@ def failed(
     `within` is from 1 minute to 1 day, and is taken to the minute. What a killed worker did in
     its last two seconds is not counted. Raises ConfigurationError for values that cannot be.
     """
+    name, least = _name(workflow), _count(count)
     with option("failed", "within"):
-        return Condition("failed", _name(workflow), _count(count), _within(within))
+        return Condition("failed", name, least, _within(within))
 
 
 def stuck(workflow: WorkflowOrName = None, count: int = 1) -> Condition:
@@ -166,10 +168,7 @@ def _name(workflow: WorkflowOrName) -> str:
 
 
 def _count(count: int) -> float:
-    # Callers without a type checker pass anything.
-    if not isinstance(count, int) or isinstance(count, bool) or count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigurationError(f"an alert counts 1 run or more, not {count!r}")
-    return float(count)
+    return float(whole_number(count, "an alert", "count", 1))
 
 
 def _positive(of: str, name: str, given: Duration) -> float:

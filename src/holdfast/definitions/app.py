@@ -19,7 +19,7 @@ from holdfast.definitions.jobs import Jobs
 from holdfast.definitions.lifespan import Lifespan
 from holdfast.definitions.limits import Concurrency, Rates
 from holdfast.definitions.middleware import Middleware
-from holdfast.definitions.options import names_options
+from holdfast.definitions.options import names_options, option
 from holdfast.definitions.run_context import RunContext
 from holdfast.definitions.scheduling import Scheduling
 from holdfast.definitions.start_rules import RuleOptions
@@ -35,6 +35,7 @@ from holdfast.retry import Retry
 from holdfast.types import DEFAULT_PRIORITY, DEFAULT_QUEUE
 from holdfast.values.durations import Duration
 from holdfast.values.names import check_build
+from holdfast.values.numbers import true_or_false
 
 __all__ = ["AnyWorkflow", "App"]
 
@@ -113,8 +114,10 @@ class App(
         self.registry = Registry(name, retry, blocking_limit)
         self.build = None if build is None else check_build(build)
         self.name, self.retry = self.registry.name, self.registry.retry
-        self.strict, self.careful = strict, careful
-        self.archive = None if archive is None else check_objects_url(archive)
+        self.strict = true_or_false(strict, f"app {name}: strict")
+        self.careful = true_or_false(careful, f"app {name}: careful")
+        with option(f"app {name}", "archive"):
+            self.archive = None if archive is None else check_objects_url(archive)
 
     def __repr__(self) -> str:
         return f"<App {self.name}: {', '.join(self.handlers()) or 'no workflows'}>"
@@ -201,7 +204,13 @@ class App(
 
         def define(fn: Callable[..., object]) -> Step[..., object]:
             return self.registry.add_step(
-                Step(fn, name=name, retry=retry or self.retry, timeout=timeout, aliases=aliases)
+                Step(
+                    fn,
+                    name=name,
+                    retry=self.retry if retry is None else retry,
+                    timeout=timeout,
+                    aliases=aliases,
+                )
             )
 
         return define if fn is None else define(fn)
@@ -277,7 +286,7 @@ class App(
                 fn,
                 name=name,
                 queue=queue,
-                retry=retry or self.retry,
+                retry=self.retry if retry is None else retry,
                 start_to_close=start_to_close,
                 schedule_to_close=schedule_to_close,
                 heartbeat_timeout=heartbeat_timeout,

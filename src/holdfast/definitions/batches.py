@@ -19,6 +19,7 @@ from holdfast.definitions.recorded import AttemptContext
 from holdfast.definitions.signatures import Declared, Signature
 from holdfast.errors import ConfigurationError
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.numbers import whole_number
 
 P = ParamSpec("P")
 E = TypeVar("E")
@@ -45,8 +46,7 @@ class Batch:
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that cannot work."""
-        if not isinstance(self.size, int) or not 1 <= self.size <= _MOST_ELEMENTS:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"size is 1 to {_MOST_ELEMENTS:,} calls, not {self.size!r}")
+        whole_number(self.size, "Batch", "size", 1, _MOST_ELEMENTS)
         if self.within_seconds > _MOST_SECONDS:
             raise ConfigurationError(
                 f"within is at most {_MOST_SECONDS:g} s: the calls wait for it"

@@ -102,7 +102,7 @@ class Consuming:
                 batch=batch,
                 concurrency=concurrency,
                 visibility=visibility,
-                retry=retry or self.registry.retry,
+                retry=self.registry.retry if retry is None else retry,
                 timeout=timeout,
                 app=self.registry,
             )

@@ -126,7 +126,7 @@ class Entity(Workflow[Given, None]):
 
         serve.__doc__ = cls.__doc__
         serve.__annotations__ = {"ctx": Any, "given": Given}
-        options["name"] = options.get("name") or name
+        options["name"] = name if options.get("name") is None else options["name"]
         super().__init__(serve, registry=registry, **options)
         lines = {fn.__code__.co_firstlineno: fn for fn in public.values()}
         self.written = lines[min(lines)] if lines else serve

@@ -119,6 +119,8 @@ class Flow(Startable[In, dict[str, object]]):
             base_delay=_needed(whole_seconds(base_delay, of, "base_delay"), of, "base_delay"),
             timeout=_needed(whole_seconds(timeout, of, "timeout", least=1), of, "timeout"),
         )
+        if isinstance(input, str):
+            raise ConfigurationError(f"{of}: input is a type, not its name {input!r}")
         self._input = Declared.of_type(input, f"input of {of}")
         self._run: RunInput[In] = RunInput(self.name, annotation_of(self._input))
         self._steps: dict[str, AnyFlowStep | AnyRunStep] = {}

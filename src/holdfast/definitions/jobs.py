@@ -236,7 +236,9 @@ class Jobs(Limiting):
                 definition = cast("Step[..., Any] | Activity[..., Any]", fn)
                 _refuse(definition, {"name": name, "retry": retry, "timeout": timeout})
             else:
-                definition = step = Step(fn, name=name, retry=retry or self.retry, timeout=timeout)
+                definition = step = Step(
+                    fn, name=name, retry=self.retry if retry is None else retry, timeout=timeout
+                )
             job: Job[..., object] = Job(
                 definition,
                 self.registry,

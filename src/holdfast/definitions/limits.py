@@ -14,6 +14,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.types import Holds, LimitRule, LimitScope
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.key_paths import check_key_path
+from holdfast.values.numbers import true_or_false, whole_number
 
 _SHORTEST: Final = 0.001
 _LONGEST: Final = 1e9
@@ -39,7 +40,7 @@ class Limit:
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for a limit that lets nothing run, or a key that cannot be."""
-        _check_most("Limit", self.most)
+        whole_number(self.most, "Limit", "most", 1)
         _check_key("Limit", self.key)
         if self.holds not in (None, "turn", "run"):
             raise ConfigurationError(f'Limit: holds is "turn" or "run", not {self.holds!r}')
@@ -82,12 +83,13 @@ class Rate:
 
     def __post_init__(self) -> None:
         """Raise ConfigurationError for a rate that lets nothing begin, or a key that cannot be."""
-        _check_most("Rate", self.most)
+        whole_number(self.most, "Rate", "most", 1)
+        true_or_false(self.smooth, "Rate: smooth")
         _check_key("Rate", self.key)
         _length("Rate", self.per)
         if self.units is not None and self.smooth:
             raise ConfigurationError("Rate: smooth is for tasks; a rate of units cannot be smooth")
-        if isinstance(self.units, str) and self.units != CALL:
+        if self.units not in (None, CALL) and not callable(self.units):
             with option("Rate", "units"):
                 check_key_path(self.units)
 
@@ -252,11 +254,6 @@ def _each(given: object, kind: type[AnyLimit]) -> list[AnyLimit]:
             raise ConfigurationError(f"{_NEEDED[kind]} is needed, not {each!r}")
         found.append(each)
     return found
-
-
-def _check_most(what: str, most: object) -> None:
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise ConfigurationError(f"{what}: at least 1 must run, not {most!r}")
 
 
 def _check_key(what: str, key: str | None) -> None:

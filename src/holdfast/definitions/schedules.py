@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypedDict, TypeVar, get_args
 
-from holdfast.definitions.options import AnyRunOptions, check_options
+from holdfast.definitions.options import AnyRunOptions, check_options, option_seconds
 from holdfast.definitions.senders import check_sender, default_policy, send_target
 from holdfast.definitions.startable import Startable
 from holdfast.errors import ConfigurationError, PayloadError
@@ -247,8 +247,12 @@ def run_target(definition: Startable[Any, Any], input: str, options: StartedOpti
         input=input,
         queue=definition.queue if queue is None else check_queue_name(queue),
         priority=whole_number(priority, "a run", "priority", 0, PRIORITIES[-1]),
-        timeout_seconds=definition.timeout_seconds if timeout is None else seconds(timeout),
-        retention_seconds=definition.retention_seconds if retention is None else seconds(retention),
+        timeout_seconds=definition.timeout_seconds
+        if timeout is None
+        else option_seconds(timeout, "a run", "timeout"),
+        retention_seconds=definition.retention_seconds
+        if retention is None
+        else option_seconds(retention, "a run", "retention"),
         tags=check_tags(options.get("tags", ())),
         headers=check_headers(options.get("headers")),
         attributes=check_attributes(options.get("attributes")),

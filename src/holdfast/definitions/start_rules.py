@@ -13,6 +13,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.types import RulesOfStart, SingletonConflict, StartRules, ThrottleExcess
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.key_paths import check_key_path, fields_of, is_index
+from holdfast.values.numbers import whole_number
 
 _MOST_STARTS: Final = 1_000_000
 
@@ -99,8 +100,7 @@ class Throttle:
     def __post_init__(self) -> None:
         """Raise ConfigurationError for values that cannot work."""
         _check_key(self.key)
-        if not isinstance(self.limit, int) or not 1 <= self.limit <= _MOST_STARTS:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigurationError(f"limit is 1 to {_MOST_STARTS:,} starts, not {self.limit!r}")
+        whole_number(self.limit, "Throttle", "limit", 1, _MOST_STARTS)
         _positive("per", self.per)
         _check_choice("on_excess", self.on_excess, get_args(ThrottleExcess))
 

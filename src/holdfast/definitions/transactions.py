@@ -27,6 +27,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.retry import Retry
 from holdfast.store.port.transactions import ConnectionKind
 from holdfast.values.durations import Duration
+from holdfast.values.numbers import is_a
 
 P = ParamSpec("P")
 C = TypeVar("C")
@@ -73,7 +74,8 @@ class Database(msgspec.Struct, frozen=True):
     schema: str = "holdfast"
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("postgresql://", "postgres://")):
+        is_a(str, self.schema, "Database: schema")
+        if not is_a(str, self.url, "Database: url").startswith(("postgresql://", "postgres://")):
             raise ConfigurationError(
                 "a Database has the URL of PostgreSQL, such as postgresql://app@db/shop"
             )
@@ -238,7 +240,7 @@ class Transacting:
             made: Transaction[..., object] = Transaction(
                 fn,
                 name=name,
-                retry=retry or self.registry.retry,
+                retry=self.registry.retry if retry is None else retry,
                 timeout=timeout,
                 aliases=aliases,
                 isolation=isolation,

@@ -40,6 +40,7 @@ from holdfast.types import (
 )
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.names import check_app_name, check_workflow_name, full_name
+from holdfast.values.numbers import true_or_false
 
 Out = TypeVar("Out")
 In_contra = TypeVar("In_contra", contravariant=True)
@@ -86,7 +87,8 @@ class Workflow(Startable[In_contra, Out_co]):
         self._set_options(of, version, priority, queue, retention)
         with option(of, "timeout"):
             self.timeout_seconds = None if timeout is None else seconds(timeout)
-        self.pinned, self.retry = pinned, check_run_retry(retry, of)
+        self.pinned = true_or_false(pinned, f"{of}: pinned")
+        self.retry = check_run_retry(retry, of)
         self.registry = registry or Registry(self.name)
         self.full_name = full_name(self.registry.name, self.name)
         self.handler, parameter = f"{self.full_name}@{version}", _input_parameter(fn, self.name)

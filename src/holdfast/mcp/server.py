@@ -18,6 +18,7 @@ from holdfast.server.access import Access, Asked, AskedAccess, refused
 from holdfast.server.guard import LOOPBACK, Guard
 from holdfast.server.problems import Problem, problem_of
 from holdfast.store.port import Store
+from holdfast.values.texts import several
 
 
 class McpServer:
@@ -42,7 +43,7 @@ class McpServer:
         self._client = Client(database, schema=schema, app=app, store=store)
         self._access = AskedAccess(auth) if callable(auth) else auth
         self._tools = AppTools(app, self._client, workflows)
-        self._guarded = Guard(self._answer, hosts)
+        self._guarded = Guard(self._answer, several("hosts", hosts, str))
         self._closing = asyncio.Event()
         self._serving: asyncio.Task[None] | None = None
         self._manager: asyncio.Future[StreamableHTTPSessionManager] | None = None

@@ -25,6 +25,7 @@ from holdfast.server.problems import problem_of
 from holdfast.server.reading import MAX_KEY
 from holdfast.types import UPDATE_REPLY, RunRecord
 from holdfast.values.loggers import get_logger
+from holdfast.values.texts import several
 
 WAIT: Final = "wait_seconds"
 LONGEST_WAIT: Final = 300.0
@@ -49,7 +50,7 @@ class AppTools:
         self.name, self._client = app.name, client
         self._definitions: dict[str, AnyStartable] = {}
         found = {each.name: each for each in newest_definitions(app.registry)}
-        for name in found if names is None else names:
+        for name in found if names is None else several("workflows", names, str):
             if name not in found:
                 known = ", ".join(sorted(found)) or "none"
                 raise ConfigurationError(f"app {app.name} has no workflow {name}; it has {known}")

@@ -29,6 +29,7 @@ from holdfast.server.problems import Problem, problem_of
 from holdfast.server.site import Site
 from holdfast.store.port import Store
 from holdfast.values.loggers import get_logger
+from holdfast.values.texts import several
 
 logger = get_logger("holdfast.server")
 
@@ -75,6 +76,7 @@ class Server:
 
         Forms that start runs are made from the types of `app`, or from a `catalogue`.
         """
+        hosts = several("hosts", hosts, str)  # of an empty text, all hosts would pass
         access = AskedAccess(auth) if callable(auth) else auth
         self.site = Site(
             database,

@@ -30,6 +30,7 @@ from holdfast.store.port import Store
 from holdfast.telemetry.sending import CountedSignals
 from holdfast.telemetry.server import ServerMetrics
 from holdfast.types import HintUse
+from holdfast.values.numbers import true_or_false, whole_number
 
 T = TypeVar("T")
 
@@ -76,7 +77,8 @@ class Site:
         self.access, self.app, self.schema = access, app, schema
         self.catalogue = catalogue or AppCatalogue(app)
         self.checks_inputs = catalogue is not None  # of code in another process
-        self.read_only, self.max_body = read_only, max_body
+        self.read_only = true_or_false(read_only, "read_only")
+        self.max_body = whole_number(max_body, "a server", "max_body", 1)
         self.stream_seconds = stream_seconds
         self.requests, self.streams = RequestGate(), streams or StreamGate()
         self.known_names: set[str] = set()  # full names that a worker has had

@@ -29,9 +29,11 @@ from holdfast.testing.workers import KillableWorker, Replaced, replacement
 from holdfast.types import ANY_END, Published, RunFilter, RunRecord
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import checked_micros, to_datetime
+from holdfast.values.numbers import true_or_false
 from holdfast.values.patterns import pattern_of
 from holdfast.values.waits import require_asyncio
 from holdfast.worker import WorkerOptions
+from holdfast.worker.options import given_options
 
 __all__ = ["Environment"]
 
@@ -89,9 +91,9 @@ class Environment:
         self._clock = StoreClock(self.store, self._plan.draw or (lambda: 0))
         # However far time jumps, the worker counts as alive.
         options = msgspec.structs.replace(
-            options or WorkerOptions(), lease_seconds=_FOR_EVER, silent_seconds=_FOR_EVER
+            given_options(options), lease_seconds=_FOR_EVER, silent_seconds=_FOR_EVER
         )
-        if replay:
+        if true_or_false(replay, "replay"):
             options = msgspec.structs.replace(options, check="refuse")
         self._options = options
         self._replaced: Replaced = {}

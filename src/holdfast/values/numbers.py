@@ -1,11 +1,13 @@
-"""Whole numbers, and yes or no, that options are."""
+"""Checks of values that options are: numbers, yes or no, and objects of a class."""
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from holdfast.errors import ConfigurationError
 from holdfast.values.texts import clipped
+
+T = TypeVar("T")
 
 MAX_INTEGER: Final = 2**31 - 1  # in the database
 
@@ -16,6 +18,28 @@ def whole_number(number: object, of: str, name: str, least: int, most: int = MAX
         return int(number)  # of an IntEnum, too
     raise ConfigurationError(
         f"{of}: {name}: a whole number from {least} to {most:,} is needed, not {clipped(number)}"
+    )
+
+
+def number_within(number: object, of: str, name: str, least: float, most: float) -> float:
+    """Return the number that an option is. Raises ConfigurationError for any other value."""
+    if isinstance(number, int | float) and not isinstance(number, bool) and least <= number <= most:
+        return float(number)
+    raise ConfigurationError(
+        f"{of}: {name}: a number from {least:g} to {most:g} is needed, not {clipped(number)}"
+    )
+
+
+def is_a(kind: type[T], given: object, name: str) -> T:
+    """Return the object of a class that an option is. Raises ConfigurationError for another.
+
+    The error does not show the value: it may have a password.
+    """
+    if isinstance(given, kind):
+        return given
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    raise ConfigurationError(
+        f"{name} is {article} {kind.__name__}, not an object of type {type(given).__name__}"
     )
 
 

@@ -45,6 +45,7 @@ from holdfast.store.port import (
 from holdfast.store.shared_calls import Notifier
 from holdfast.types import Heartbeat, Lease, Release, WorkerInfo
 from holdfast.values.durations import Duration, seconds
+from holdfast.values.numbers import is_a
 from holdfast.values.retention import max_retention_seconds
 from holdfast.values.waits import to_the_end
 from holdfast.worker.activities import Activities, Reporter
@@ -61,7 +62,7 @@ from holdfast.worker.hinted_claimer import HintedClaimer
 from holdfast.worker.late_flows import LateFlows
 from holdfast.worker.log_reader import LogReader
 from holdfast.worker.observing import Observer, Observing, WorkerLoad
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import WorkerOptions, given_options
 from holdfast.worker.recording import Committer
 from holdfast.worker.releases import LastCalls, Releases
 from holdfast.worker.resources import Resources
@@ -124,8 +125,8 @@ class Worker:
         another app of the same name from another origin. `observers` are told what the worker does,
         `shard` says which of several databases `store` is.
         """
-        self.options = options = options or WorkerOptions()
-        stored, store = store, with_payloads(store, app.payloads)
+        self.options = options = given_options(options)
+        stored, store = store, with_payloads(store, is_a(App, app, "app").payloads)
         max_retention_seconds()  # a wrong value is refused now, not when a run starts a child
         self.info = info = _introduce(app, options, shard)
         self.worker_id = info.worker_id

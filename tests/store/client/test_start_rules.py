@@ -142,7 +142,10 @@ async def test_why_names_the_active_run_of_a_singleton_and_the_runs_before(clien
     [
         (lambda: Debounce(0), "quiet is more than 0 s"),
         (lambda: Debounce("5s", max_wait="4s"), "max_wait is shorter than quiet"),
-        (lambda: Throttle(0, per="1m"), "limit is 1 to 1,000,000 starts, not 0"),
+        (
+            lambda: Throttle(0, per="1m"),
+            "limit: a whole number from 1 to 1,000,000 is needed, not 0",
+        ),
         (lambda: Throttle(1, per=0), "per is more than 0 s"),
         (lambda: Throttle(1, per="1m", on_excess="drop"), "on_excess is 'delay', 'refuse'"),
     ],

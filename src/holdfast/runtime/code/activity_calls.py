@@ -90,7 +90,7 @@ class ActivityPart(ContextPart):
         local, app, own = _find(self._run, name)
         activity = (local or _ELSEWHERE).with_options(
             queue=queue,
-            retry=retry or (None if local else self._run.workflow.registry.retry),
+            retry=self._run.workflow.registry.retry if retry is None and not local else retry,
             start_to_close=start_to_close,
             schedule_to_close=schedule_to_close,
             heartbeat_timeout=heartbeat_timeout,

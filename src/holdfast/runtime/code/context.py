@@ -287,4 +287,4 @@ def _named(
     if isinstance(fn, Step):
         step = cast("Step[..., object]", fn)
         return step.with_options(name=name, retry=retry, timeout=timeout)
-    return Step(fn, name=name, retry=retry or default, timeout=timeout)
+    return Step(fn, name=name, retry=default if retry is None else retry, timeout=timeout)
