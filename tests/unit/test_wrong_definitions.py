@@ -226,6 +226,16 @@ def test_how_to_connect_is_checked() -> None:
         Connecting(prepare="no")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("option", ["paused", "attributes", "headers"])
+@pytest.mark.parametrize("wrong", ["", 0, "no", [1]])
+def test_options_of_a_schedule_are_checked(option: str, wrong: object) -> None:
+    """`paused="no"` was paused, and what counts as false was left out."""
+    app, _ = shop()
+    given: dict[str, Any] = {option: wrong}
+    with pytest.raises(HoldfastError, match=option):
+        app.schedule(app.latest("known"), "@daily", **given)
+
+
 def test_an_entity_has_no_empty_name() -> None:
     """An empty name was that of the class."""
 

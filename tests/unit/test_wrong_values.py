@@ -194,6 +194,7 @@ ANSWERS: Final = {
     "queues.create": "fifo",
     "queues.nack": "counted",
     "runs.cancel_all": "dry_run",
+    "runs.list": "payloads",
     "runs.reschedule": "no_deadline",
     "runs.retry": "failed_steps",
     "topics.subscribe": "allow_inner",

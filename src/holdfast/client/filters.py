@@ -14,7 +14,7 @@ from holdfast.types import AttributeValue, EndStatus, RunFilter, State
 from holdfast.values.attributes import check_attributes
 from holdfast.values.moments import checked_micros
 from holdfast.values.names import check_build, check_queue_name
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 from holdfast.values.texts import check_id, check_tags, clipped, several
 
 STATES = ("queued", "running", "waiting", "stuck", "paused", *get_args(EndStatus))
@@ -92,7 +92,7 @@ async def run_filter(filters: RunFilters, naming: Names) -> RunFilter:
         input_contains=None if contains is None else encode(contains),
         limit=limit,
         cursor=_cursor(filters.get("cursor")),
-        payloads=filters.get("payloads", False),
+        payloads=true_or_false(filters.get("payloads", False), "payloads"),
     )
 
 

@@ -26,7 +26,7 @@ from holdfast.values.attributes import check_attributes
 from holdfast.values.durations import Duration, seconds
 from holdfast.values.moments import Moment, checked_micros, to_datetime
 from holdfast.values.names import check_queue_name, check_schedule_name, full_name
-from holdfast.values.numbers import whole_number
+from holdfast.values.numbers import true_or_false, whole_number
 from holdfast.values.texts import check_headers, check_tags, check_text
 
 Defined = TypeVar("Defined", bound=Startable[Any, Any])
@@ -170,7 +170,7 @@ def make_schedule(
 ) -> NewSchedule:
     """Return a schedule to create. Raises ConfigurationError and InvalidInput with its name."""
     with in_schedule(name):
-        note = options.get("note")
+        note, paused = options.get("note"), options.get("paused")
         return check_sender(
             NewSchedule(
                 name=name,
@@ -178,7 +178,7 @@ def make_schedule(
                 target=target,
                 policy=read_policy(options, default_policy(target)),
                 note=None if note is None else check_text("note", note),
-                paused=bool(options.get("paused")),
+                paused=False if paused is None else true_or_false(paused, "paused"),
             )
         )
 

@@ -38,7 +38,7 @@ def check_changes(
     given: Mapping[str, AttributeValue | None] | None,
 ) -> dict[str, AttributeValue | None]:
     """Return changes of attributes, None for one to remove. Raises as `check_attributes`."""
-    given = given or {}
+    given = {} if given is None else given
     # Callers without a type checker pass anything.
     if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigurationError(f"attributes are names with values, not {given!r}")

@@ -93,11 +93,12 @@ def check_tags(tags: Iterable[str]) -> tuple[str, ...]:
 
 def check_headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
     """Return a run's headers, None for none. Raises InvalidInput."""
-    if not headers:
+    if headers is None:
         return None
     if not isinstance(headers, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise InvalidInput(f"headers are names with texts, not {clipped(headers)}")
-    return {
+    checked = {
         check_text("header name", name): check_text("header value", value)
         for name, value in headers.items()
     }
+    return checked or None
