@@ -17,7 +17,7 @@ from holdfast.telemetry.listener import MetricsListener
 from holdfast.telemetry.server import CachedGauges
 from holdfast.telemetry.tallies import gauge
 from holdfast.telemetry.worker import WorkerMetrics
-from holdfast.types import MinuteCounts, WorkerInfo
+from holdfast.types import AppInfo, MinuteCounts, WorkerInfo
 from holdfast.types.stats import BEGUN, BUCKETS, COUNTS, ENDED, MILLIS
 from tests.server.shop import HOST, KEY, Api
 from tests.server.test_database import on_database
@@ -179,6 +179,22 @@ async def test_statistics_say_how_runs_ended_and_how_long_they_took(store: Store
     }
     for wrong in ("since=2y", "since=soon", "since=2999-01-01T00:00:00Z", "workflow="):
         await api.ask("GET", f"/v1/stats?{wrong}", status=400)
+
+
+async def test_statistics_of_a_workflow_named_without_its_app(store: Store, api: Api) -> None:
+    """Numbers of nothing look like a workflow that does not run."""
+    await store.sign_on_app(AppInfo(app="shop", workflows=("checkout",)))
+    counts = [0] * COUNTS
+    counts[BEGUN] = counts[ENDED["completed"]] = 5
+    row = MinuteCounts(await store.now() - 3 * MINUTE, "shop/checkout", tuple(counts))
+    await store.heartbeat(INFO, [], lease_seconds=30, stats=[row])
+    for name in ("checkout", "shop/checkout"):
+        found = await api.ask("GET", f"/v1/stats?workflow={name}")
+        assert [each["name"] for each in found["workflows"]] == ["shop/checkout"]
+        assert (await api.ask("GET", f"/v1/load?workflow={name}"))["queues"] == []
+    for path in ("stats", "load", "runs"):
+        refused = await api.ask("GET", f"/v1/{path}?workflow=chekout", status=404)
+        assert "chekout" in refused["detail"]
 
 
 async def test_many_failures_are_found(store: Store) -> None:

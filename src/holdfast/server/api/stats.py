@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
+from holdfast.client.naming import Names
 from holdfast.insight.load import Load, read_load
 from holdfast.insight.stats import DAYS_KEPT, Stats, read_workflow_stats
 from holdfast.server.api.fields import Name
@@ -15,7 +16,10 @@ from holdfast.server.reading import bad_parameter
 
 
 class StatsQuery(Query, frozen=True):
-    """The time from this moment until now, or so long ago; one workflow with its app, or all."""
+    """The time from this moment until now, or so long ago; one workflow, or all.
+
+    The workflow's name has its app if several apps have one of its name.
+    """
 
     since: Annotated[str, Meta(max_length=50)] = "1h"
     workflow: Name | None = None
@@ -27,8 +31,14 @@ async def read_stats(call: Call[StatsQuery, None]) -> Stats:
     The numbers are approximate: the last two seconds of a worker that was killed are missing.
     """
     seconds = await _seconds(call)
-    names = None if call.query.workflow is None else [call.query.workflow]
+    names = await _names(call) or None
     return await read_workflow_stats(call.site.store.reads, since_seconds=seconds, names=names)
+
+
+async def _names(call: Call[StatsQuery, None]) -> tuple[str, ...]:
+    """Return the full names that the workflow's name means, as it does where runs are listed."""
+    named = call.query.workflow
+    return await Names(call.site.store, call.site.app).matching([] if named is None else [named])
 
 
 async def _seconds(call: Call[StatsQuery, None]) -> float:
@@ -47,7 +57,8 @@ async def read_load_now(call: Call[StatsQuery, None]) -> Load:
     activity.
     """
     seconds = await _seconds(call)
-    return await read_load(call.site.store.reads, since_seconds=seconds, name=call.query.workflow)
+    name = next(iter(await _names(call)), None)
+    return await read_load(call.site.store.reads, since_seconds=seconds, name=name)
 
 
 OPERATIONS: Final = (
