@@ -97,7 +97,7 @@ async def test_a_worker_of_a_flow_killed_at_every_point_between_store_calls_lose
     """Each point before and after a store call is a place to die."""
     handles: list[RunHandle[object]] = []
     async with Client(server.url) as client:
-        fleet.start("another queue")  # it compiles the flow
+        fleet.start("another-queue")  # it compiles the flow
         await until_compiled(server)
 
         async def start(queue: str) -> RunHandle[object]:

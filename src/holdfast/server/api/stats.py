@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from holdfast.client.naming import Names
+from holdfast.errors import AmbiguousWorkflow, UnknownWorkflow
 from holdfast.insight.load import Load, read_load
 from holdfast.insight.stats import DAYS_KEPT, Stats, read_workflow_stats
 from holdfast.server.api.fields import Name
@@ -61,7 +62,9 @@ async def read_load_now(call: Call[StatsQuery, None]) -> Load:
     return await read_load(call.site.store.reads, since_seconds=seconds, name=name)
 
 
+_UNKNOWN: Final = (UnknownWorkflow, AmbiguousWorkflow)
+
 OPERATIONS: Final = (
-    Operation("GET /v1/stats", "read", read_stats),
-    Operation("GET /v1/load", "read", read_load_now),
+    Operation("GET /v1/stats", "read", read_stats, problems=_UNKNOWN),
+    Operation("GET /v1/load", "read", read_load_now, problems=_UNKNOWN),
 )
