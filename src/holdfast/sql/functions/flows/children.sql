@@ -80,8 +80,8 @@ end $$;
 -- the step's options say; none begins before the delayed start of the flow's run. If a flow does
 -- not exist or refuses the input, the step's task fails for good. Returns (topic, payload) notices.
 -- Locks: expects the turn rows of the flows' runs, and of all that their ends concern, locked;
--- flows' starts, shared; ids of runs. Called by _advance_flows and end_step_tasks, as the last that
--- they do.
+-- flows' starts, shared; ids of runs. Called by _advance_flows, end_step_tasks and
+-- _start_paused_steps, as the last that they do.
 create or replace function holdfast._start_child_steps(
     p_now timestamptz, p_tasks holdfast._flow_step[]
 ) returns text[]
