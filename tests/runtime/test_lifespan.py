@@ -211,6 +211,48 @@ async def test_lifespans_that_never_close_hold_up_no_other(
     assert caplog.text.count("endless failed to close") == 2
 
 
+async def test_a_lifespan_has_its_own_time_to_close(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not cancelled because those that closed before it took most of the time."""
+    app, history = App("shop"), list[str]()
+    waited, begun, gate = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @app.lifespan
+    async def first() -> AsyncIterator[None]:
+        yield
+        begun.set()
+        await gate.wait()
+        history.append("close first")
+
+    @app.lifespan
+    async def second() -> AsyncIterator[None]:
+        yield
+        await waited.wait()
+
+    wait = asyncio.wait
+
+    async def wait_for_first(tasks: Any, *, timeout: float | None = None, **more: Any) -> Any:
+        if timeout is None:
+            return await wait(tasks, **more)
+        if not begun.is_set():  # the time is over just after the first began to close
+            waited.set()
+            await begun.wait()
+        else:
+            gate.set()
+            await wait(tasks)
+        return set(), tasks
+
+    resources = Resources(app.registry.lifespans)
+    await resources.start()
+    resources.end_grace()
+    monkeypatch.setattr("holdfast.worker.resources.asyncio.wait", wait_for_first)
+    async with asyncio.timeout(60):
+        await resources.stop()
+    assert history == ["close first"]
+    assert "failed to close" not in caplog.text
+
+
 async def test_lifespans_close_after_the_drain() -> None:
     """S12."""
     history: list[str] = []

@@ -59,8 +59,10 @@ class Resources:
         grace_ended = asyncio.create_task(self._grace_ended.wait())
         await asyncio.wait({task, grace_ended}, return_when=asyncio.FIRST_COMPLETED)
         while not task.done():
+            left = len(self.values)
             await asyncio.wait({task}, timeout=_CLOSE_SECONDS)
-            task.cancel()  # what closes now: those after it have as much time
+            if len(self.values) == left:  # else what closes now began meanwhile
+                task.cancel()
         grace_ended.cancel()
         await asyncio.gather(task, grace_ended, return_exceptions=True)
 
