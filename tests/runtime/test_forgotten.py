@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast import App, Client
+from holdfast import App, Client, Context
 from holdfast.errors import DatabaseUnavailable
 from holdfast.store.memory import MemoryStore, wall_clock
 from holdfast.store.memory.flows.nesting import FlowNesting
@@ -41,7 +41,13 @@ class Signing(Forgotten):
 
     def __init__(self, store: Store, build: str | None = None) -> None:
         context = ServiceContext(store, "ann", EngineClock(), lambda _: None, 1.0)
-        super().__init__(context, "shop", ["pack"], self.sign_on, build)
+        app = App("shop", build=build)
+
+        @app.workflow
+        async def pack(ctx: Context) -> None:
+            pass
+
+        super().__init__(context, app, self.sign_on)
         self.failures = self.signed_on = 0
 
     async def sign_on(self) -> None:

@@ -60,7 +60,6 @@ class Duties:
         self._flows = tuple(app.flows.values())
         self._queues = dead_letters_first(app.message_queues) if named else ()
         around = None if shard is None else shard.store
-        workflows = {name for name, _ in app.workflows}
         self._app_sign_on = AppSignOn(context, app, origin, around)
         self._code_schedules = CodeSchedules(context, app.name, schedules)
         self._code_alerts = CodeAlerts(context, app.name, app.alerts)
@@ -73,7 +72,7 @@ class Duties:
             Reaper(context, silent_seconds=options.silent_seconds),
             self.deadlines,
             self._app_sign_on,
-            Forgotten(context, app.name, workflows, self.sign_on, app.build),
+            Forgotten(context, app, self.sign_on),
             Unserved(context, info.handlers),
             UnusedLimits(context),
             QueueUpkeep(context),

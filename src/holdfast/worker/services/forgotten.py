@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 
+from holdfast.definitions.app import App
 from holdfast.errors import ConfigurationError
 from holdfast.values.loggers import get_logger
 from holdfast.worker.services.service import Service, ServiceContext
@@ -23,16 +24,12 @@ class Forgotten(Service):
     _seconds = 30.0
 
     def __init__(
-        self,
-        context: ServiceContext,
-        app: str,
-        workflows: Collection[str],
-        sign_on: Callable[[], Awaitable[None]],
-        build: str | None = None,
+        self, context: ServiceContext, app: App, sign_on: Callable[[], Awaitable[None]]
     ) -> None:
         super().__init__(context)
-        self._app, self._workflows, self._sign_on = app, frozenset(workflows), sign_on
-        self._build, self._is_unknown = build, False
+        self._app, self._build, self._sign_on = app.name, app.build, sign_on
+        self._workflows = {name for name, _ in app.workflows}
+        self._is_unknown = False
         self._seen_at: int | None = 0  # the app's last sign-on by any worker, None if it is lost
         if context.agenda is not None:
             context.agenda.watch("sign on", self.look)
