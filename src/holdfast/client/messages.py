@@ -112,7 +112,7 @@ def encode_message(message: Outgoing) -> NewMessage:
 
 def encode_messages(messages: Iterable[Outgoing]) -> list[NewMessage]:
     """Check and encode messages to send; raises what `encode_message` raises."""
-    return [encode_message(each) for each in several("messages, as Outgoing", messages, Outgoing)]
+    return [encode_message(each) for each in several("Outgoing messages", messages, Outgoing)]
 
 
 def check_page(limit: int, clip: int | None = None, origin: str | None = None) -> None:
